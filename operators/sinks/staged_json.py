@@ -49,13 +49,17 @@ def staged_from_json(values: Mapping[str, Any], load: LoadedChunk | None = None)
 
     Args:
         values: what it returned.
-        load: called for a payload in a chunk file; without it the part has none.
+        load: called for a payload in a chunk file.
+
+    Raises:
+        ValueError: there is one, and nothing to load it.
     """
     found = {name: _from_json(value) for name, value in values.items()}
     if isinstance(found.get(_PAYLOAD), Mapping):
-        file = ChunkFile(**found.pop(_PAYLOAD))
-        if load is not None:
-            found[_PAYLOAD] = load(file)
+        if load is None:
+            msg = "the payload is in a chunk file, which cannot be loaded here"
+            raise ValueError(msg)
+        found[_PAYLOAD] = load(ChunkFile(**found[_PAYLOAD]))
     return Staged(**found)
 
 

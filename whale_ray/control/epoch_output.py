@@ -22,20 +22,21 @@ _Json = Mapping[str, Any]
 
 
 class EpochOutput:
-    """What has been staged and belongs to an epoch that counts.
+    """What has been staged and belongs to an epoch that counts."""
 
-    `load` reads a payload that is in a chunk file; without it such a part has none.
-    """
-
-    def __init__(self, *, bounded: bool, load: LoadedChunk | None = None) -> None:
-        self._bounded = bounded
-        self._load = load
+    def __init__(self, load: LoadedChunk, *, bounded: bool) -> None:
+        """`load` reads the payload of a part that is in a file of the store."""
+        self._load, self._bounded = load, bounded
         self._kept: dict[str, tuple[_Json, ...]] = {}
         self._counted: frozenset[_Key] = frozenset()
 
     @property
+    def is_empty(self) -> bool:
+        """Whether the epoch that counted last names nothing."""
+        return not self._kept
+
     def staged(self) -> dict[str, list[Staged]]:
-        """What the epoch that counted last names, by sink: all that is staged in a bounded job."""
+        """Return what the epoch that counted last names, by sink: in a bounded job all there is."""
         return {
             sink: [staged_from_json(one, self._load) for one in all_]
             for sink, all_ in self._kept.items()

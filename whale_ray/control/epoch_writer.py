@@ -68,7 +68,7 @@ class EpochWriter:
         self._clock = clock
         self._timeout_ns = assignment.settings.checkpoints.timeout_ms * _NS_PER_MS
         self._bounded = job_is_bounded(assignment)
-        self._output = EpochOutput(bounded=self._bounded, load=store.read_chunk)
+        self._output = EpochOutput(store.read_chunk, bounded=self._bounded)
         self._background: Background[_Written | events.Event | None] = Background(clock)
         self._operators = operator_records(assignment.plan.logical)
         self.manifest: Manifest | None = None
@@ -76,10 +76,9 @@ class EpochWriter:
         self.size = EpochSize()
         self.lost: WhaleError | None = None
 
-    @property
     def staged(self) -> dict[str, list[Staged]]:
-        """What the newest epoch names, by sink: in a bounded job, all that is staged."""
-        return self._output.staged
+        """Return what the newest epoch names, by sink: in a bounded job, all that is staged."""
+        return self._output.staged()
 
     @property
     def place(self) -> str:
@@ -158,17 +157,17 @@ class EpochWriter:
 
     def commit(self, epoch: int) -> None:
         """Let sinks commit what the newest manifest names; bounded jobs publish at their end."""
-        manifest, staged = self.manifest, self.staged
+        manifest = self.manifest
         assert manifest is not None
         assert manifest.epoch == epoch
         commit_id = CommitId(manifest.lineage.job, epoch)
-        has_nothing = self._bounded or not staged
+        has_nothing = self._bounded or self._output.is_empty
 
         def commit() -> events.Event:
             if not has_nothing:
                 if self._store.claim is not None:
                     self._store.claim.check()
-                self._commit(commit_id, staged)
+                self._commit(commit_id, self.staged())
             return events.Committed(epoch)
 
         def failed(error: BaseException) -> events.Event:

@@ -396,7 +396,7 @@ class Supervisor:
                 self._asked.pop(member, None)
                 self._fleet.respawn(member)
             case e.Publish(attempt, staged):
-                before = {} if self._epochs is None else self._epochs.writer.staged
+                before = {} if self._epochs is None else self._epochs.writer.staged()
                 event = self._publisher.publish(attempt, staged, before)
                 for follow_up in self._controller.handle(event, self._clock.monotonic_ns()):
                     self._perform(follow_up)
@@ -427,7 +427,7 @@ class Supervisor:
     def _recover(self, epochs: EpochSession) -> None:
         """Let an attempt go on from the newest epoch that counts, or from the start."""
         epochs.writer.recover()
-        self._publisher.recover(epochs.writer.staged)
+        self._publisher.recover(epochs.writer.staged())
 
     def _drop_output(self, attempt: int) -> None:
         """Remove what a job that has ended staged, but for what a checkpoint of it names."""
@@ -435,7 +435,7 @@ class Supervisor:
             self._publisher.discard(attempt)
             return
         with logged("remove what no checkpoint names"):
-            self._publisher.recover(self._epochs.writer.staged)
+            self._publisher.recover(self._epochs.writer.staged())
 
     def _finish(self, end: e.End) -> None:
         checkpoint = ""

@@ -109,7 +109,7 @@ class TableJoinNode(Node):
                 self._table.load(chunk.rows)
             self._table.finish()
             if all(chunk.identity for chunk in filled.chunks):
-                self._kept = self._table.changes, filled.chunks
+                self._kept = self._table.changes, tuple(filled.chunks)
 
     def resume(self) -> None:
         """See `Node.resume`."""

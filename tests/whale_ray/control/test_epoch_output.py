@@ -14,6 +14,10 @@ from whale_ray.operators.sinks.staged_json import staged_to_json
 from whale_ray.state.epochs.manifest import ChunkFile, Lineage, Manifest, OperatorPart
 
 
+def never_loaded(file: ChunkFile) -> bytes:
+    raise AssertionError(file)
+
+
 def part(*names: str, operator_id: str = "out", instance: int = 0) -> OperatorPart:
     staged = tuple(staged_to_json(Staged(instance, 1, path=name)) for name in names)
     return OperatorPart(operator_id, (instance,), 2, 0, staged=staged)
@@ -28,7 +32,7 @@ def paths(parts: Iterable[OperatorPart]) -> list[Any]:
 
 
 def test_what_an_ended_task_staged_belongs_to_the_first_epoch_behind_its_end() -> None:
-    output = EpochOutput(bounded=False)
+    output = EpochOutput(never_loaded, bounded=False)
     ended = part("tail", instance=1)
     snapshots = (part("a"), ended)
     first = output.parts(snapshots)
@@ -36,7 +40,7 @@ def test_what_an_ended_task_staged_belongs_to_the_first_epoch_behind_its_end() -
     output.count(manifest(1, first), snapshots)
     second = output.parts((part("b"), ended))
     assert paths(second) == ["b"]
-    assert output.staged == {"out": [Staged(0, 1, path="a"), Staged(1, 1, path="tail")]}
+    assert output.staged() == {"out": [Staged(0, 1, path="a"), Staged(1, 1, path="tail")]}
 
 
 def test_a_large_payload_is_read_from_its_file() -> None:
@@ -48,15 +52,15 @@ def test_a_large_payload_is_read_from_its_file() -> None:
         return file
 
     staged = Staged(0, 1, payload=bytes(5_000))
-    output = EpochOutput(bounded=True, load=files.__getitem__)
+    output = EpochOutput(files.__getitem__, bounded=True)
     json = staged_to_json(staged, store)
     output.count(manifest(1, (OperatorPart("out", (0,), 1, 0, staged=(json,)),)))
     assert files
-    assert output.staged == {"out": [staged]}
+    assert output.staged() == {"out": [staged]}
 
 
 def test_an_epoch_that_was_forgotten_leaves_its_output_to_the_next() -> None:
-    output = EpochOutput(bounded=False)
+    output = EpochOutput(never_loaded, bounded=False)
     output.parts((part("a"),))  # its manifest was not written
     assert paths(output.parts((part("a", "b"),))) == ["a", "b"]
 
@@ -65,7 +69,7 @@ def test_an_epoch_that_was_forgotten_leaves_its_output_to_the_next() -> None:
 def test_every_part_is_committed_once(epochs: list[tuple[bool, int]], tells_again: bool) -> None:
     """A worker names what it staged until it hears that an epoch counts, or once more."""
     committed: list[Any] = []
-    output, waiting, number = EpochOutput(bounded=False), [], 0
+    output, waiting, number = EpochOutput(never_loaded, bounded=False), [], 0
     heard: list[str] = []
     for epoch, (counts, rows) in enumerate(epochs, 1):
         for _ in range(rows):
@@ -83,12 +87,12 @@ def test_every_part_is_committed_once(epochs: list[tuple[bool, int]], tells_agai
 
 
 def test_a_bounded_job_names_all_that_it_has_staged_in_every_epoch() -> None:
-    output = EpochOutput(bounded=True)
+    output = EpochOutput(never_loaded, bounded=True)
     for epoch, names in enumerate((["a"], [], ["b", "c"]), 1):
         snapshots = (part(*names), part(instance=1))
         made = output.parts(snapshots)
         output.count(manifest(epoch, made), snapshots)
     assert paths(made) == ["a", "b", "c"]
-    restored = EpochOutput(bounded=True)
+    restored = EpochOutput(never_loaded, bounded=True)
     restored.count(manifest(3, made))
     assert paths(restored.parts((part("d"),))) == ["a", "b", "c", "d"]
