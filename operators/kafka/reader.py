@@ -123,7 +123,7 @@ class KafkaReader(SourceReader):
         )
         consumer = self._consumer
         self._watch = PartitionWatch(
-            lambda: [one for topic in topics for one in partitions_of(consumer, topic)],
+            lambda: [one for topic in topics for one in partitions_of(consumer, topic, _MEETING_S)],
             confluent_kafka.KafkaException,
             self._clock,
             int(rules.find_partitions_s * _NS_PER_S),

@@ -66,6 +66,12 @@ USES: dict[str, tuple[str, str, Callable[[], object]]] = {
         "psycopg",
         lambda: whale.sinks.postgres("dsn", "table"),
     ),
+    "topics to read": (
+        "kafka",
+        "confluent_kafka",
+        lambda: whale.sources.kafka("t", "b:1", schema={"n": "int64"}),
+    ),
+    "topics to write": ("kafka", "confluent_kafka", lambda: whale.sinks.kafka("t", "b:1")),
     "rows for a DataFrame": ("spark", "pyspark", whale.sinks.spark),
     "a table as a DataFrame": ("spark", "pyspark", lambda: spark.to_spark(TABLE)),
     "a session here": ("spark", "pyspark", lambda: spark.spark_locally("never").__enter__()),

@@ -6,27 +6,39 @@ import datetime as dt
 import json
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
+import confluent_kafka
 import pyarrow as pa
 import pytest
 
 from tests.operators.kafka.kafka_cluster import PARTITIONS, MockCluster, mock_cluster
 from whale_ray import sources
 from whale_ray.configs.errors import BadRowError, InputError
+from whale_ray.operators.kafka import offsets
+from whale_ray.operators.kafka import reader as readers
 from whale_ray.operators.kafka.partitions import Partition, owned
 from whale_ray.operators.snapshots import Position
 from whale_ray.operators.sources.base import Source, SourceReader
+from whale_ray.operators.sources.kafka import KafkaSource
 from whale_ray.testing.driving import instance_context
 from whale_ray.transport.clock import SystemClock
 from whale_ray.transport.wire.batch import Batch
 
 PATIENCE = 20_000  # pauses of a millisecond
+FETCH = 1  # the kind of request
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[MockCluster]:
     with mock_cluster() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def several() -> Iterator[MockCluster]:
+    with mock_cluster(brokers=2) as one:
         yield one
 
 
@@ -289,9 +301,6 @@ def test_new_partitions_are_read_from_their_beginning(
     topic = cluster.topic()
     cluster.write(topic, numbers(0, 8))
     shown = [2]
-    from whale_ray.operators.kafka import offsets
-    from whale_ray.operators.kafka import reader as readers
-
     whole = offsets.partitions_of
     for module in (offsets, readers):
         monkeypatch.setattr(
@@ -307,46 +316,29 @@ def test_new_partitions_are_read_from_their_beginning(
     reader.close()
 
 
-def test_offsets_that_have_expired(cluster: MockCluster) -> None:
-    """Those behind the end stand for them: the brokers answer alike."""
+def test_messages_that_have_expired(cluster: MockCluster) -> None:
     topic = cluster.topic()
-    cluster.write(topic, numbers(0, 8))
-    start = dict.fromkeys(range(PARTITIONS), 2) | {1: 500}
-    reader = open_reader(source_of(cluster, topic, start=start))
+    cluster.write(topic, numbers(0, 20))
+    reader = open_reader(source_of(cluster, topic))
+    rows_of(reader, rows=20)
+    position = {topic: {**reader.position()[topic], "1": 1}}
+    reader.close()
+    cluster.expire(topic, 1, 3)
+    source = source_of(cluster, topic)
     with pytest.raises(InputError) as raised:
-        rows_of(reader, rows=1)
+        rows_of(open_reader(source, positions=[position]), rows=1)
     assert str(raised.value) == (
-        f"topic {topic!r}, partition 1: the next message, offset 500, is not there: the partition "
-        "holds 0 to 2; the topic's retention has removed it, or the topic was created anew. Keep "
+        f"topic {topic!r}, partition 1: the next message, offset 1, is not there: the partition "
+        "holds 3 to 5; the topic's retention has removed it, or the topic was created anew. Keep "
         "messages longer, or pass on_expired='earliest' (or 'latest') to go on without them"
     )
-    reader.close()
-    reader = open_reader(source_of(cluster, topic, start=start, on_expired="earliest"))
-    assert sorted_numbers(rows_of(reader, rows=2)) == [1, 5]
-    reader.close()
-
-
-def test_what_retention_has_removed_is_counted(cluster: MockCluster) -> None:
-    topic = cluster.topic()
-    # The stand-in keeps 5 MB of each partition.
-    for _ in range(8):
-        cluster.write(topic, [{"value": bytes(900_000), "partition": 0}])
-    source = source_of(
-        cluster,
-        topic,
-        value="bytes",
-        schema=None,
-        columns=["offset"],
-        start=dict.fromkeys(range(PARTITIONS), 0),
-        end="latest",
-        on_expired="earliest",
-    )
-    reader = open_reader(source.with_columns_needed(frozenset({"offset"})))
-    left = [row["offset"] for row in rows_of(reader)]
-    assert 0 < len(left) < 8
-    assert left == list(range(8 - len(left), 8))
-    assert reader.rejected == {"removed from the topic before they were read": 8 - len(left)}
-    reader.close()
+    for policy, left in (("earliest", [13, 17]), ("latest", [])):
+        reader = open_reader(
+            source_of(cluster, topic, on_expired=policy, end="latest"), positions=[position]
+        )
+        assert sorted_numbers(rows_of(reader)) == left
+        lost = 4 - len(left)
+        assert reader.rejected == {"removed from the topic before they were read": lost}
 
 
 def test_what_a_cluster_refuses_is_one_line_with_the_remedy(
@@ -368,14 +360,61 @@ def test_what_a_cluster_refuses_is_one_line_with_the_remedy(
     assert "\n" not in str(raised.value)
 
 
-def test_a_broker_that_dies_is_waited_for() -> None:
-    with mock_cluster(brokers=3) as cluster:
-        topic = cluster.topic()
-        cluster.write(topic, numbers(0, 400))
-        source = source_of(cluster, topic, end="latest", config={"test.mock.broker.rtt": 1})
-        reader = open_reader(source)
-        assert sorted_numbers(rows_of(reader)) == list(range(400))
-        reader.close()
+def test_a_broker_that_dies_is_waited_for(several: MockCluster) -> None:
+    topic = several.topic(brokers=2)
+    several.write(topic, numbers(0, 40))
+    quick = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 20, "fetch.wait.max.ms": 10}
+    reader = open_reader(source_of(several, topic, config=quick))
+    assert sorted_numbers(rows_of(reader, rows=40)) == list(range(40))
+    several.write(topic, numbers(40, 48))
+    several.stop_broker(2)
+    first = rows_of(reader, rows=4)
+    several.start_broker(2)
+    more = 8 - len(first)
+    assert sorted_numbers(first + rows_of(reader, rows=more)) == list(range(40, 48))
+
+
+def test_requests_that_fail_are_tried_again(cluster: MockCluster) -> None:
+    topic = cluster.topic()
+    cluster.write(topic, numbers(0, 8))
+    not_leader, unavailable = 6, 8
+    cluster.fail_requests(FETCH, *[not_leader, unavailable] * 3)
+    reader = open_reader(source_of(cluster, topic, end="latest"))
+    assert sorted_numbers(rows_of(reader)) == list(range(8))
+
+
+def test_a_topic_that_is_removed_while_it_is_read(cluster: MockCluster) -> None:
+    topic = cluster.topic()
+    cluster.write(topic, numbers(0, 8))
+    config = {"topic.metadata.propagation.max.ms": 0, "fetch.wait.max.ms": 10}
+    reader = open_reader(source_of(cluster, topic, find_partitions_s=0.01, config=config))
+    rows_of(reader, rows=8)
+    cluster.delete(topic)
+    with pytest.raises(InputError, match=r"cannot read the topic 'topic-\d+'.*create it") as told:
+        rows_of(reader, rows=1)
+    assert "\n" not in str(told.value)
+
+
+def test_a_topic_that_may_not_be_read(cluster: MockCluster) -> None:
+    topic = cluster.topic()
+    cluster.fail_topic(topic, confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(InputError, match=r"the user may not; let the cluster's administrator"):
+        source_of(cluster, topic)
+
+
+def test_no_broker_for_too_long(several: MockCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "_MEETING_S", 0.2)
+    topic = several.topic()
+    source = source_of(several, topic, find_partitions_s=0.01)
+    assert isinstance(source, KafkaSource)
+    source = replace(source, rules=replace(source.rules, unreachable_s=0.05))
+    reader = open_reader(source)
+    several.stop_broker(-1)
+    try:
+        with pytest.raises(InputError, match="no broker answers; start it"):
+            rows_of(reader, rows=1)
+    finally:
+        several.start_broker(-1)
 
 
 @pytest.mark.parametrize(
