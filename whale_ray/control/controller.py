@@ -281,7 +281,7 @@ class JobController:
 
     def _attempt_lost(self, event: AttemptLost, now_ns: int) -> list[Action]:
         is_running = event.attempt == self.attempt and self.phase is JobPhase.RUNNING
-        if not is_running or self._have_workers_ended:
+        if not is_running or (self._have_workers_ended and not self._awaits_epochs):
             return []
         return self._begin_anew(event.reason, set(), now_ns)
 
@@ -328,6 +328,12 @@ class JobController:
         if self._steps.method == "stage":
             self.phase, self._deadline_ns = JobPhase.STAGING, None
         return []
+
+    @property
+    def awaits_last_epoch(self) -> bool:
+        """Whether all workers have ended, and what they know is not all in a checkpoint."""
+        is_running = self.phase is JobPhase.RUNNING
+        return is_running and self._awaits_epochs and self._have_workers_ended
 
     @property
     def _have_workers_ended(self) -> bool:

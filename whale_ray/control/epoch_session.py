@@ -145,6 +145,11 @@ class EpochSession:
         assert isinstance(message.content, _NEWS)
         self._handle(message.content, now_ns)
 
+    @property
+    def awaited(self) -> int:
+        """How many tasks have not said that they have ended."""
+        return len(self._tasks) - len(self._ended)
+
     # --- turns ------------------------------------------------------------------------------------
 
     @property

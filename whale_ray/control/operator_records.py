@@ -17,8 +17,18 @@ _KEEPING = (OperatorKind.SOURCE, OperatorKind.SINK)
 """Kinds that keep something besides state: positions, and what is staged."""
 
 
+_COMPARED = {
+    "kind": "was a",
+    "level": "kept state of level",
+    "key": "had key",
+    "what": "was",
+    "state": "kept",
+}
+"""What must be the same for an operator to take over what another one has kept."""
+
+
 def operator_records(logical: LogicalPlan) -> dict[str, Mapping[str, Any]]:
-    """Return kind, level of state, key columns and declared state of each operator, by its id."""
+    """Return kind, level of state, key, parameters and declared state of each operator, by id."""
     return {node.id: _record(node) for node in logical.nodes}
 
 
@@ -54,7 +64,7 @@ def check_restorable(logical: LogicalPlan, manifest: Manifest, without: Collecti
 
 
 def _check_same(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    for what, meaning in (("kind", "was a"), ("level", "kept state of level"), ("key", "had key")):
+    for what, meaning in _COMPARED.items():
         if before.get(what) != now[what]:
             msg = (
                 f"operator {name!r} {meaning} {_text(before.get(what))} when the checkpoint was"
@@ -85,8 +95,15 @@ def _record(node: OperatorNode) -> dict[str, Any]:
         "kind": str(node.kind.value),
         "level": level if is_process else "",
         "key": [list(one.columns) for one in _key_groupings(node)],
+        "what": _parameters(node) if is_process else "",
         "state": list(node.declared_state),
     }
+
+
+def _parameters(node: OperatorNode) -> str:
+    """Return what a ready-made operator does, in words; a class of the user's may be renamed."""
+    describe = getattr(node.payload, "describe", None)
+    return str(describe()) if callable(describe) and not isinstance(node.payload, type) else ""
 
 
 def _key_groupings(node: OperatorNode) -> list[Any]:
@@ -95,5 +112,5 @@ def _key_groupings(node: OperatorNode) -> list[Any]:
 
 def _text(value: object) -> str:
     if isinstance(value, list):
-        return ", ".join("+".join(map(str, one)) for one in value) or "none"
+        return "; ".join("+".join(one) if isinstance(one, list) else str(one) for one in value)
     return str(value) or "none"

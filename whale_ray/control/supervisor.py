@@ -114,6 +114,7 @@ class Supervisor:
         self._ran_ns = 0
         self._next_snapshot_ns = 0
         self._ended_streams: set[int] = set()
+        self._awaited_since_ns: int | None = None
         self._asked: dict[int, int] = {}  # member → attempt in which it was asked for a snapshot
 
     def _new_epochs(self, store: CheckpointStore) -> EpochSession:
@@ -313,9 +314,22 @@ class Supervisor:
             return []
         self._epochs.run(self._controller.attempt, now_ns)
         actions: list[e.Action] = []
-        for event in self._epochs.turn(now_ns):
+        told: list[e.Event] = [*self._epochs.turn(now_ns), *self._lost_ends(self._epochs, now_ns)]
+        for event in told:
             actions += self._controller.handle(event, now_ns)
         return actions
+
+    def _lost_ends(self, epochs: EpochSession, now_ns: int) -> list[e.Event]:
+        """Give the attempt up if workers died behind their ends, before they could tell them."""
+        if not self._controller.awaits_last_epoch or not epochs.awaited:
+            self._awaited_since_ns = None
+            return []
+        since_ns = self._awaited_since_ns = self._awaited_since_ns or now_ns
+        limit_ms = self._assignment.settings.runtime.drain_timeout_ms
+        if now_ns - since_ns < limit_ms * 1_000_000:
+            return []
+        lost = f"{epochs.awaited} tasks ended without a last snapshot"
+        return [e.AttemptLost(self._controller.attempt, lost)]
 
     def _send_addressing(self) -> None:
         """Send the addressing that the user asked for to all workers, once in each attempt."""

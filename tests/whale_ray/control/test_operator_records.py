@@ -1,0 +1,135 @@
+"""Which topologies may go on from a checkpoint that another version of them has taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import whale_ray as whale
+from whale_ray import functions, state
+from whale_ray.configs.errors import InputError
+from whale_ray.control.operator_records import check_restorable, operator_records
+from whale_ray.state.epochs.manifest import ChunkFile, Lineage, Manifest, OperatorPart
+
+
+class Spent(whale.KeyedProcess):
+    spent = state.sum("int64")
+
+    def on_row(self, row: Any, out: Any) -> None:
+        self.spent.add(row.price)
+
+
+class SpentRenamed(Spent):
+    """The same state in a class of another name."""
+
+
+class SpentInDoubles(whale.KeyedProcess):
+    spent = state.sum("double")
+
+    def on_row(self, row: Any, out: Any) -> None:
+        self.spent.add(row.price)
+
+
+class SpentAndSeen(Spent):
+    seen = state.count()
+
+
+def keyed(process: type, key: str = "bidder") -> whale.Topology:
+    topology = whale.Topology("auction")
+    rows = [{"bidder": 1, "auction": 2, "price": 3}]
+    bids = topology.source(whale.sources.iterable(rows), id="bids")
+    bids.key_by(key).process(process, id="state").sink(whale.sinks.collect(), id="out")
+    return topology
+
+
+def windowed(rows: int, column: str = "price") -> whale.Topology:
+    topology = whale.Topology("auction")
+    bids = topology.source(
+        whale.sources.iterable([{"bidder": 1, "auction": 2, "price": 3}]), id="bids"
+    )
+    counted = bids.group_by(whale.count_window(rows), "bidder").agg(
+        functions.sum(column).alias("all"), id="state"
+    )
+    counted.sink(whale.sinks.collect(), id="out")
+    return topology
+
+
+def without_state() -> whale.Topology:
+    topology = whale.Topology("auction")
+    bids = topology.source(whale.sources.iterable([{"bidder": 1, "price": 3}]), id="bids")
+    bids.filter(whale.col("price") > 1, id="dear").sink(whale.sinks.collect(), id="out")
+    return topology
+
+
+def taken_of(topology: whale.Topology) -> Manifest:
+    """Return the manifest of a job of it whose operator `state` kept something."""
+    logical = topology.logical_plan()
+    part = OperatorPart("state", (0,), 1, 0, chunks=(ChunkFile("chunks/1", 1, 1),))
+    records = operator_records(logical)
+    return Manifest(3, 2, Lineage("auction-1"), "auction", 0, 1024, (part,), records)
+
+
+REMEDY = ": give the new operator another id, and name the old one in restore_without=['state']"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (
+            lambda: keyed(Spent),
+            lambda: keyed(Spent, "auction"),
+            "operator 'state' had key bidder when the checkpoint was taken, and now auction",
+        ),
+        (
+            lambda: keyed(Spent),
+            lambda: keyed(SpentInDoubles),
+            "operator 'state' kept spent: sum of int64 when the checkpoint was taken, and now"
+            " spent: sum of float64",
+        ),
+        (
+            lambda: keyed(SpentAndSeen),
+            lambda: keyed(Spent),
+            "operator 'state' kept spent: sum of int64; seen: count when the checkpoint was taken,"
+            " and now spent: sum of int64",
+        ),
+        (
+            lambda: windowed(10),
+            lambda: windowed(20),
+            "operator 'state' was count window of 10 rows; sum(price) AS all when the checkpoint"
+            " was taken, and now count window of 20 rows; sum(price) AS all",
+        ),
+    ],
+    ids=["key", "type", "handle", "window"],
+)
+def test_an_operator_that_keeps_something_else_is_refused_by_name(
+    before: Callable[[], whale.Topology], after: Callable[[], whale.Topology], message: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        check_restorable(after().logical_plan(), taken_of(before()), ())
+    assert str(caught.value) == message + REMEDY
+
+
+def test_an_operator_that_is_gone_may_be_given_up() -> None:
+    taken, logical = taken_of(keyed(Spent)), without_state().logical_plan()
+    with pytest.raises(InputError) as caught:
+        check_restorable(logical, taken, ())
+    assert str(caught.value) == (
+        "the checkpoint has process 'state', which the topology lacks: give the operator that id"
+        " again, or give up what it kept with restore_without=['state']; new in the topology:"
+        " 'dear'"
+    )
+    check_restorable(logical, taken, ["state"])
+
+
+def test_a_word_too_many_is_refused() -> None:
+    taken, logical = taken_of(keyed(Spent)), keyed(Spent).logical_plan()
+    with pytest.raises(InputError, match="'sate', which the checkpoint does not have"):
+        check_restorable(logical, taken, ["sate"])
+    with pytest.raises(InputError, match="'state', which the topology has; rename one of them"):
+        check_restorable(logical, taken, ["state"])
+
+
+def test_the_same_state_in_another_class_is_taken_over() -> None:
+    check_restorable(keyed(SpentRenamed).logical_plan(), taken_of(keyed(Spent)), ())
