@@ -42,6 +42,11 @@ class CheckpointSettings:
         high=10_000,
         why="checkpoints that are kept beside savepoints, which stay until you remove them",
     )
+    take_over: bool = setting(
+        False,
+        why="take the folder also from a job that seems to be alive; that job can commit nothing "
+        "any more",
+    )
     retry_ms: int = setting(
         100,
         low=1,

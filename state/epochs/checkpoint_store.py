@@ -11,12 +11,13 @@ import logging
 import threading
 import zlib
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from ...configs.errors import DamagedCheckpointError, InputError
 from ...transport.clock import Clock, SystemClock
 from .claim import Claim
 from .claim_rules import refusal_of_folder
-from .manifest import ChunkFile, Manifest, decode_manifest, encode_manifest
+from .manifest import ChunkFile, Manifest, chunk_files, decode_manifest, encode_manifest
 from .messages import RestorePoint
 from .newest_note import NewestNote, read_note, write_note
 from .retention import kept_manifests, removable_chunks
@@ -128,6 +129,8 @@ class CheckpointStore:
                 raise
             return note.name
         newest = None if found is None else found[1]
+        if restore is not None and found is not None:
+            is_restored = is_restored or _is_copy(found[0], restore)
         refusal = refusal_of_folder(
             newest, job=job, topology=topology, is_restored=is_restored, url=self.url
         )
@@ -216,6 +219,27 @@ class CheckpointStore:
         with self._lock:
             self._durable = (known if self._durable is None else self._durable) | {str(name)}
         return str(name)
+
+    def adopt(self, point: RestorePoint) -> str:
+        """Copy an epoch of another folder into this one, unless it is there; return its name here.
+
+        So a folder has all that its checkpoints consist of. Of this folder's own nothing is copied.
+
+        Raises:
+            DamagedCheckpointError: a file of the epoch is missing, cut short or damaged.
+            InputError: the other folder cannot be read.
+            OutputError: this one cannot be written to.
+        """
+        if point.url == self.url:
+            return point.manifest
+        for name in self._counting(self._listed(None), self._durable_names()):
+            if _is_copy(name, point):
+                return str(name)
+        other = CheckpointStore.at(point.url)
+        manifest = other.read_manifest(point.manifest)
+        for file in chunk_files(manifest).values():
+            self._files.put(file.name, other.read_chunk(file))
+        return self.write_manifest(replace(manifest, savepoint=False))
 
     def read_manifest(self, name: str) -> Manifest:
         """Return a manifest.
@@ -397,3 +421,9 @@ class CheckpointStore:
             msg = "a store is written to without a claim: call take_claim first"
             raise ValueError(msg)
         return self.claim
+
+
+def _is_copy(name: ManifestName, point: RestorePoint) -> bool:
+    """Return whether a manifest is of the same epoch of the same job."""
+    of = ManifestName.of(point.manifest)
+    return of is not None and (name.epoch, name.job) == (of.epoch, of.job)

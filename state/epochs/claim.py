@@ -176,7 +176,7 @@ def _check_free(files: StoreFiles, number: int, lock: str, ours: ClaimRecord) ->
     try:
         held = ClaimRecord.decode(data, f"{claim_name(number)} in {where}")
     except DamagedCheckpointError as error:
-        msg = f"{error}; once no job uses that folder, order it to be taken over (take_over=True)"
+        msg = f"{error}; once no job uses that folder, set checkpoints.take_over=true"
         raise OutputError(msg) from None
     reason = refusal_of_claim(
         held, job=ours.job, lock=lock, host=ours.host, now_ms=ours.beat_ms, url=files.url

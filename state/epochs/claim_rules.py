@@ -105,11 +105,12 @@ def refusal_of_claim(
         f"the checkpoint folder {url!r} is in use by {held}; stop that job, name another folder"
     )
     if lock == LockState.OTHERS:
-        return f"{in_use}, or order it to be taken over (take_over=True)"
+        return f"{in_use}, or take it over (checkpoints.take_over=true)"
     if (lock == LockState.OURS and held.locks and held.host == host) or not left_ms:
         return ""
     seconds = -(-left_ms // 1_000)
-    return f"{in_use}, or, if it is dead, try again in {seconds} s (at once with take_over=True)"
+    at_once = "at once with checkpoints.take_over=true"
+    return f"{in_use}, or, if it is dead, try again in {seconds} s ({at_once})"
 
 
 def refusal_of_folder(

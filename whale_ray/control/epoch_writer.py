@@ -96,7 +96,13 @@ class EpochWriter:
             InputError: it holds checkpoints of another job, from which this one does not go on.
         """
         job, name = self._assignment.job_id, self._assignment.plan.name
-        self._store.take_claim(job, name, restore=self._assignment.restore, clock=self._clock)
+        self._store.take_claim(
+            job,
+            name,
+            restore=self._assignment.restore,
+            take_over=self._assignment.settings.checkpoints.take_over,
+            clock=self._clock,
+        )
 
     def close(self) -> None:
         """Let other jobs use the folder."""
@@ -114,7 +120,7 @@ class EpochWriter:
         point = self._assignment.restore
         name = self._store.newest_name(self._assignment.job_id)
         if name is None and point is not None:
-            name = point.manifest
+            name = self._store.adopt(point)
         if name is not None:
             self.inherit(name)
 

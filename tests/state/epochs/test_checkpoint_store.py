@@ -202,6 +202,27 @@ def test_manifests_and_chunks_alone_are_a_store(tmp_path, claimed):
     assert CheckpointStore.at(str(tmp_path / "b")).newest().epoch == 1
 
 
+def test_an_epoch_of_another_folder_is_copied_once(tmp_path, url, claimed):
+    first = claimed(str(tmp_path / "first"))
+    _, kept = write_epoch(first, 1)
+    name, chunk = write_epoch(first, 2, kept, savepoint=True)
+    point = RestorePoint(first.url, name, 2)
+    assert first.adopt(point) == name
+    second = claimed(url, "job-2", restore=point)
+    copy = second.adopt(point)
+    shutil.rmtree(tmp_path / "first")
+    assert second.adopt(point) == copy
+    assert second.read_manifest(copy) == small_manifest(2, kept, chunk)
+    assert [second.read_chunk(file) for file in (kept, chunk)] == [b"rows of 1", b"rows of 2"]
+    second.claim.close()
+    again = claimed(url, "job-2", restore=point)
+    again.remove_unlisted(1, [copy])
+    assert again.read_chunk(chunk)
+    write_epoch(again, 3, job="job-2")
+    again.remove_unlisted(1)
+    assert not chunks_of(url) & {kept.name, chunk.name}
+
+
 # --- what nobody needs ----------------------------------------------------------------------------
 
 

@@ -98,7 +98,7 @@ def test_the_refusal_names_job_host_and_since_when():
     assert said == (
         "the checkpoint folder '/data' is in use by job auction-12 (topology 'auction', process 77"
         " on host anna) since 2027-01-15 08:00:00 UTC; stop that job, name another folder, or, if"
-        " it is dead, try again in 2 s (at once with take_over=True)"
+        " it is dead, try again in 2 s (at once with checkpoints.take_over=true)"
     )
 
 
