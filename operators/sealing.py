@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..configs.errors import UsageError
 from ..state.watermarks import WATERMARK_NONE
-from .process import CoProcess, InstanceContext, Process, gives_rows
+from .process import CoProcess, InstanceContext, Process, call_method, gives_rows
 from .snapshots import StateChunk
 
 if TYPE_CHECKING:
@@ -30,9 +30,11 @@ __all__ = [
     "Epochs",
     "Sealing",
     "SealingByDump",
-    "kept_of",
+    "beside_of",
+    "chunks_of",
     "state_of",
-    "take_back",
+    "take_beside",
+    "take_chunks",
 ]
 
 Kept = TypeVar("Kept")
@@ -41,6 +43,9 @@ Operator = Process | CoProcess
 
 class Sealing(ABC):
     """State that can be sealed, taken back, and moved by virtual node."""
+
+    _context: Any
+    """The `InstanceContext`, once the operator is opened."""
 
     @abstractmethod
     def seal(self, epoch: int) -> None:
@@ -65,6 +70,31 @@ class Sealing(ABC):
     @abstractmethod
     def load(self, batch: Batch) -> None:
         """Take state that another instance returned, see `Process.load`."""
+
+    def chunks(self, epoch: int) -> Sequence[StateChunk]:
+        """Return the state for the snapshot of an epoch, owned; raise UsageError if it cannot be.
+
+        Those of an earlier snapshot that still hold come again, with the same identity.
+        """
+        return _chunks_of(self, self._context)
+
+    def take(self, chunks: Sequence[StateChunk], *, whole: bool) -> None:
+        """Take the state of a snapshot, before the first row.
+
+        Args:
+            chunks: what `chunks` of another object returned.
+            whole: whether the object goes on where that one was, with the same keys.
+        """
+        for chunk in chunks:
+            self.load(chunk.rows)
+
+    def kept_beside(self) -> bytes | None:
+        """Return what it keeps that belongs to no key, pickled; None if there is no such thing."""
+        return None
+
+    def take_beside(self, kept: bytes) -> None:
+        """Take what `kept_beside` of another object returned."""
+        raise NotImplementedError
 
 
 class Epochs(dict[int, Kept]):
@@ -100,8 +130,6 @@ class SealingByDump(Sealing):
     """Seals by a dump of all virtual nodes: O(state). For operators that can forget all."""
 
     _watermark_ns: int
-    _context: Any
-    """The `InstanceContext`, once the operator is opened."""
 
     @property
     def _epochs(self) -> Epochs[tuple[int, list[Batch]]]:
@@ -236,23 +264,46 @@ def state_of(
     return _OpaqueState(operator, context, renew, watermark_ns)
 
 
-def kept_of(
-    operator: Sealing | Operator, context: InstanceContext
-) -> tuple[Sequence[StateChunk], bytes | None]:
-    """Return the state of an operator's object for a snapshot: by virtual node, or as a whole.
+def chunks_of(operator: Operator, context: InstanceContext, epoch: int) -> Sequence[StateChunk]:
+    """Return what an object keeps by virtual node, for a snapshot."""
+    if isinstance(operator, Sealing):
+        return operator.chunks(epoch)
+    return _chunks_of(operator, context) if gives_rows(operator) else ()
+
+
+def take_chunks(operator: Operator, chunks: Sequence[StateChunk], *, whole: bool) -> None:
+    """Give an opened object what `chunks_of` returned; `whole` is as for `Sealing.take`."""
+    if isinstance(operator, Sealing):
+        operator.take(chunks, whole=whole)
+        return
+    for chunk in chunks:
+        call_method(operator.load, chunk.rows)
+
+
+def beside_of(operator: Operator, context: InstanceContext) -> bytes | None:
+    """Return what an object keeps that belongs to no key, pickled; None if that is nothing.
 
     Raises:
-        UsageError: an opaque operator keeps what cannot be pickled.
+        UsageError: it cannot be pickled.
     """
-    if isinstance(operator, Sealing) or gives_rows(operator):
-        return [StateChunk(batch) for batch in _dumped(operator, context)], None
+    if isinstance(operator, Sealing):
+        return operator.kept_beside()
+    if gives_rows(operator):
+        return None
     from .pickled_attributes import pickled_attributes
 
-    return (), pickled_attributes(vars(operator), context)
+    return pickled_attributes(vars(operator), context)
 
 
-def take_back(operator: Operator, kept: bytes, context: InstanceContext) -> None:
-    """Give an opened object what `kept_of` returned of an opaque one."""
+def take_beside(operator: Operator, kept: bytes, context: InstanceContext) -> None:
+    """Give an opened object what `beside_of` returned."""
+    if isinstance(operator, Sealing):
+        operator.take_beside(kept)
+        return
     from .pickled_attributes import attributes_of
 
     vars(operator).update(attributes_of(kept, context))
+
+
+def _chunks_of(operator: Sealing | Operator, context: InstanceContext) -> Sequence[StateChunk]:
+    return [StateChunk(batch) for batch in _dumped(operator, context)]

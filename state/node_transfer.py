@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "column_name",
     "export_nodes",
+    "export_slots",
     "field_columns",
     "import_nodes",
     "with_columns",
@@ -31,7 +32,11 @@ _BINARY = DataType.parse("binary")
 
 def export_nodes(store: KeyedStore, nodes: npt.NDArray[np.int64]) -> Batch:
     """Return the keys of virtual nodes, see `KeyedStore.export_nodes`."""
-    slots, _ = store.scan(nodes)
+    return export_slots(store, store.scan(nodes)[0])
+
+
+def export_slots(store: KeyedStore, slots: npt.NDArray[np.int64]) -> Batch:
+    """Return the keys of some records as `export_nodes` does."""
     columns = field_columns(store.records[slots], store.layout.fields)
     if store.layout.bits:
         columns["##set"] = Column.of(np.ascontiguousarray(store.records["#set"][slots]))
@@ -45,6 +50,7 @@ def import_nodes(store: KeyedStore, batch: Batch) -> npt.NDArray[np.int64]:
     """Take exported keys, see `KeyedStore.import_nodes`."""
     layout = store.layout
     hashes, _ = hash_keys(batch, layout.keys.names)
+    store.reserve(batch.num_rows)
     slots = store.slots(hashes, batch)
     write_fields(store.records, slots, layout.fields, batch)
     for field in layout.fields:

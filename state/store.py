@@ -207,13 +207,11 @@ class KeyedStore:
 
         self._run(go_on, len(slots), None)
 
-    def delete_initial(self, slots: Slots) -> None:
-        """Delete those of the keys whose fields all have their initial values again."""
+    def initial(self, slots: Slots) -> Slots:
+        """Return those of the records whose fields all have their initial values again."""
         slots = np.ascontiguousarray(slots, np.int64)
         found = np.empty(len(slots), np.int64)
-        count = values.initial_ones(self._place, slots, found)
-        if count:
-            self.delete(found[:count])
+        return found[: values.initial_ones(self._place, slots, found)]
 
     def keys_of(self, slots: Slots) -> Batch:
         """Return the key columns of records, (n) rows; -0.0 comes back as 0.0."""
@@ -235,6 +233,16 @@ class KeyedStore:
             rows = wanted[virtual_node_of(hashes, self._virtual_nodes)]
             slots, hashes = slots[rows], hashes[rows]
         return slots, hashes
+
+    def living(self) -> Slots:
+        """Return all records of a store that was never sealed, by their place: int64 (keys,)."""
+        return self._chunks.living(self.records["#link"])
+
+    def reserve(self, keys: int) -> None:
+        """Make room in the index for more keys, which may come in the order of their hashes."""
+        buckets = 1 << ((len(self) + keys) * 8 // 5).bit_length()
+        if buckets > len(self._buckets):
+            self._grow_index(buckets)
 
     def clear(self) -> None:
         """Delete all keys and give the memory back to the kernel at once.

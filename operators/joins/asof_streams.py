@@ -210,5 +210,5 @@ class JoinAsOf(QueuedJoin):
         dropped = [lefts.drop_unowned(waiting), rights.drop_unowned(latest)]
         assert self._store is not None
         if any(dropped) and len(self._store) > 2 * (lefts.count + rights.count) + _KEYS_MIN:
-            self._store.delete_initial(self._store.scan()[0])
+            self._store.delete(self._store.initial(self._store.scan()[0]))
         self._account_queues()

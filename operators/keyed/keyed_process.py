@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -10,7 +10,7 @@ from ...configs.errors import TopologyError, UsageError
 from ...state.declarations import StateDeclaration
 from ...state.watermarks import WATERMARK_NONE
 from ..process import CoProcess, InstanceContext, Output, Process, call_method, check_nothing
-from ..sealing import Epochs, SealingByDump
+from .sealed_keys import SealedKeys
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Keyed", "KeyedCoProcess", "KeyedProcess", "compiled"]
 
 _NO_ROW = object()
+_SEALED = ("_sealed", "_sealed_beside")
 _WORKER_METHODS = ("on_watermark", "deadline_ns", "on_deadline", "close")
 """What a worker calls to let timers fire: classes of users must not replace it."""
 
@@ -56,16 +57,12 @@ def compiled(on_row: RowMethod) -> RowMethod:
     return on_row
 
 
-class Keyed(SealingByDump):
+class Keyed(SealedKeys):
     """What keyed processes with one and with two inputs have in common."""
 
     per_worker: ClassVar[bool] = True
-    declared: ClassVar[Mapping[str, StateDeclaration]] = {}  # a plain dict: classes are pickled
-    """The declarations of the class by name, those of its base classes first."""
-
     declared_state: ClassVar[tuple[str, ...]] = ()
 
-    _state: KeyedState | None = None
     _context: InstanceContext | None = None
     _watermark_ns: int = WATERMARK_NONE
     _key: Any = None
@@ -186,42 +183,9 @@ class Keyed(SealingByDump):
         state = self._begin(batch.select(names)) if self._state is None else self._state
         state.load(batch)
 
-    def seal(self, epoch: int) -> None:
-        """Keep the declared state, and pickled what else is in `self`; raise UsageError."""
-        from ..pickled_attributes import pickled_attributes
-
-        self._epochs_beside.add(epoch, pickled_attributes(self._beside(), self._opened()))
-        super().seal(epoch)
-
-    def roll_back(self, epoch: int) -> None:
-        """See `Sealing.roll_back`."""
-        from ..pickled_attributes import attributes_of
-
-        kept = self._epochs_beside.back_to(epoch)
-        for name in self._beside():
-            del vars(self)[name]
-        vars(self).update(attributes_of(kept, self._opened()))
-        super().roll_back(epoch)
-
-    def release(self, epoch: int) -> None:
-        """See `Sealing.release`."""
-        self._epochs_beside.release(epoch)
-        super().release(epoch)
-
-    def _forget(self) -> None:
-        if self._state is not None:
-            self._state.forget()
-        for name in ("_state", "_compiled", *self.declared):
-            vars(self).pop(name, None)
-
-    @property
-    def _epochs_beside(self) -> Epochs[bytes]:
-        epochs: Epochs[bytes] = vars(self).setdefault("_sealed_beside", Epochs())
-        return epochs
-
     def _beside(self) -> dict[str, Any]:
         """Return what a class keeps in `self` that is neither declared nor our own."""
-        ours = {*vars(Keyed), *vars(KeyedProcess), "_sealed", "_sealed_beside", *self.declared}
+        ours = {*vars(SealedKeys), *vars(Keyed), *vars(KeyedProcess), *_SEALED, *self.declared}
         return {name: value for name, value in vars(self).items() if name not in ours}
 
     @property

@@ -13,11 +13,12 @@ import numpy.typing as npt
 from ...configs.errors import UsageError
 from ...state.declarations import StateDeclaration
 from ...state.keys import hash_keys
-from ...state.node_transfer import with_columns
+from ...state.node_transfer import export_slots, with_columns
 from ...state.records import RecordField, RecordLayout
 from ...state.store import KeyedStore
 from ...state.timers import NO_TIME, TimerQueue
 from ..rows import fail_at
+from .changed_keys import ChangedKeys
 from .entries import EntriesHandle, ListHandle, MapHandle, id_field
 from .expiry import Moment, expiring, expiry_fields, ttl_ns_of
 from .handles import Cursor, Handle, TimerHandle, class_of, queued_field
@@ -99,6 +100,7 @@ class KeyedState:
             which for which, timer in enumerate(self._timers) if timer.declaration.clock == "event"
         ]
         self._touched: list[Slots] = []
+        self._changed: ChangedKeys | None = None
         self._key_class = _key_class(self._keys)
 
     def _handle(
@@ -167,7 +169,12 @@ class KeyedState:
             for queue in self._queues:
                 queue.schedule(slots)
         for slots in touched:
-            self.store.delete_initial(slots)
+            initial = self.store.initial(slots)
+            if self._changed is not None:
+                self._changed.note(slots)
+                self._changed.note_gone(initial)
+            if len(initial):
+                self.store.delete(initial)
 
     def clear(self) -> None:
         """Give all declared values of the key at hand their initial values."""
@@ -337,14 +344,27 @@ class KeyedState:
         The batches have event times if those decide what values with a `ttl` are gone.
         """
         self.settle()
-        slots, _ = self.store.scan(nodes)
-        batches = [self.store.export_nodes(nodes)]
+        return self.export(self.store.scan(nodes)[0])
+
+    def export_all(self) -> list[Batch]:
+        """Return the values of all keys, as `dump` does."""
+        return list(self.export(self.store.living()))
+
+    def export(self, slots: Slots) -> Iterator[Batch]:
+        """Yield the values of the keys of records, as `dump` does."""
+        batches = [export_slots(self.store, slots)]
         for handle in self._with_entries:
             rows, columns = handle.dump(slots)
             batches.append(with_columns(self.store.keys_of(slots[rows]), columns))
         for batch in batches:
             times = np.zeros(batch.num_rows, np.int64) if self.ttl_clock == "event" else None
             yield batch.with_times(times)
+
+    def note_changes(self) -> ChangedKeys:
+        """Note from now on which keys change."""
+        self.settle()
+        self._changed = ChangedKeys(self.store)
+        return self._changed
 
     def load(self, batch: Batch) -> None:
         """Take what another dumped, in its order; raise StateFullError."""
@@ -354,6 +374,8 @@ class KeyedState:
                 handle.load(self.store.slots(hashes, batch), batch)
                 return
         slots = self.store.import_nodes(batch)
+        if self._changed is not None:
+            self._changed.note(slots)
         for handle in self._with_entries:  # which follow, and get other ids here
             for name in (handle.name, id_field(handle.name)):
                 self.store.records[name][slots] = 0

@@ -135,7 +135,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(keys=many_keys)
     def touch_and_delete_what_is_initial(self, keys: list[Key]) -> None:
-        self.store.delete_initial(self.slots_of(keys))
+        self.store.delete(self.store.initial(self.slots_of(keys)))
         for key in map(canonical, keys):
             if self.model.get(key) == (7, [-1.0] * 3, None):
                 del self.model[key]

@@ -77,11 +77,12 @@ class Predecessors:
         running = (one.values[name] for one in self.sources if not has_ended(one))
         return min(running, default=WATERMARK_END)
 
-    def only(self, what: str, context: InstanceContext) -> OperatorSnapshot:
+    def only(self, what: str, remedy: str, context: InstanceContext) -> OperatorSnapshot:
         """Return the snapshot of the object with the same instances.
 
         Raises:
-            UsageError: there is none, so `what`, which cannot be divided, has no place.
+            UsageError: there is none, so `what`, which cannot be divided, has no place; `remedy`
+                says how it could.
         """
         if self.own is not None:
             return self.own
@@ -90,8 +91,7 @@ class Predecessors:
             f"operator {context.operator_id!r}: {what} moves whole, and cannot be divided: it was"
             f" kept by objects with {then} instances, and {len(context.instances)} of"
             f" {context.parallelism} are here now; restore it with parallelism"
-            f" {self.all[0].parallelism} and as many workers as then, or define dump and load to"
-            " move it by key"
+            f" {self.all[0].parallelism} and as many workers as then, or {remedy}"
         )
         raise UsageError(msg)
 

@@ -207,10 +207,10 @@ class ProcessNode(Node):
         if self.ended:
             return replace(kept, values=values)
         with self.guard():
-            chunks, whole = self._state.kept()
+            chunks, beside = self._state.kept(epoch)
         waiting = () if self._buffer is None else self._buffer.waiting()
         rows = [StateChunk(batch, waits=(port, source)) for port, source, batch in waiting]
-        values |= {"object": whole, "state_chunks": len(chunks)}
+        values |= {"beside": beside, "state_chunks": len(chunks), "by_key": self._state.by_key}
         return replace(kept, chunks=(*chunks, *rows), values=values)
 
     def restore(self, before: Predecessors) -> None:

@@ -12,7 +12,7 @@ from ..configs.errors import UsageError
 from ..operators.groupings import All, Grouping, Key
 from ..operators.instance_context import InstanceContext
 from ..operators.process import CoProcess, Process, call_method, gives_rows
-from ..operators.sealing import kept_of, take_back
+from ..operators.sealing import beside_of, chunks_of, take_beside, take_chunks
 from ..operators.snapshots import OperatorSnapshot, StateChunk
 from ..state.budget import StateBudget
 from ..state.keys import hash_keys, virtual_node_of
@@ -29,9 +29,9 @@ FRESH_PRODUCER = -1
 class ProcessState:
     """The state of a process' object, which was opened.
 
-    `remake` makes another object, as the user's class or factory says. With `checkpoints`, what an
-    opaque object keeps is compared with what it had when it was opened: one that has not changed
-    has no state, so that it can be restored with any parallelism.
+    `remake` makes another object, as the user's class or factory says. With `checkpoints`, the
+    attributes of an object are compared with those that it had when it was opened: an opaque one
+    that has not changed has no state, so that it can be restored with any parallelism.
     """
 
     def __init__(
@@ -43,14 +43,15 @@ class ProcessState:
         checkpoints: bool,
     ) -> None:
         self._process, self._context, self._remake = process, context, remake
-        self._opened: bytes | None = None
-        if checkpoints and not gives_rows(process):
-            self._opened = kept_of(process, context)[1]
+        self.by_key = gives_rows(process)
+        """Whether its state moves by virtual node."""
+        self._opened = beside_of(process, context) if checkpoints else None
 
-    def kept(self) -> tuple[Sequence[StateChunk], bytes | None]:
-        """Return its state: by virtual node, or the object, pickled, if it is opaque."""
-        chunks, whole = kept_of(self._process, self._context)
-        return chunks, None if whole == self._opened else whole
+    def kept(self, epoch: int) -> tuple[Sequence[StateChunk], bytes | None]:
+        """Return its state by virtual node, and what belongs to no key: pickled attributes."""
+        beside = beside_of(self._process, self._context)
+        chunks = chunks_of(self._process, self._context, epoch)
+        return chunks, None if beside == self._opened else beside
 
     def restore(self, before: Predecessors) -> None:
         """Take over the state of the objects before.
@@ -58,27 +59,29 @@ class ProcessState:
         Raises:
             UsageError: it cannot be divided, or it was kept in another way than the class does now.
         """
-        if any(one.values.get("object") is not None for one in before.sources):
-            self._restore_whole(before)
-        elif not gives_rows(self._process):
-            if any(_state_of(one) for one in before.sources):
-                msg = self._changed_from("by key", "defines no dump and load")
-                raise UsageError(msg)
-        elif before.own is not None:
-            for chunk in _state_of(before.own):
-                call_method(self._process.load, chunk.rows)
+        kept = [one for one in before.sources if not has_ended(one)]
+        for one in kept:
+            has_state = one.values["beside"] is not None or bool(_state_of(one))
+            if has_state and one.values["by_key"] != self.by_key:
+                raise UsageError(self._changed_from(one.values["by_key"]))
+        self._restore_beside(before, kept)
+        if before.own is not None:
+            take_chunks(self._process, _state_of(before.own), whole=True)
         else:
             for batch in self._divided(before):
                 call_method(self._process.load, batch)
 
-    def _restore_whole(self, before: Predecessors) -> None:
-        if gives_rows(self._process):
-            msg = self._changed_from("as a whole", "defines dump and load")
-            raise UsageError(msg)
-        whole = before.only(f"the state of {type(self._process).__name__}", self._context)
-        kept = whole.values["object"]
-        if kept is not None:
-            take_back(self._process, kept, self._context)
+    def _restore_beside(self, before: Predecessors, kept: Sequence[OperatorSnapshot]) -> None:
+        """Take attributes: those of the object before, or those that all objects had alike."""
+        found = {one.values["beside"] for one in kept}
+        if len(found) > 1 or (found != {None} and not self.by_key):
+            name = type(self._process).__name__
+            what, remedy = f"the state of {name}", "define dump and load to move it by key"
+            if self.by_key:
+                what, remedy = f"what {name} keeps in self", "declare it as state of each key"
+            found = {before.only(what, remedy, self._context).values["beside"]}
+        for beside in found - {None}:
+            take_beside(self._process, beside, self._context)
 
     def _divided(self, before: Predecessors) -> Iterator[Batch]:
         """Yield the state of the virtual nodes that the object owns.
@@ -93,8 +96,7 @@ class ProcessState:
                 continue
             scratch = self._remake()
             call_method(scratch.open, self._context_of(one))
-            for chunk in chunks:
-                call_method(scratch.load, chunk.rows)
+            take_chunks(scratch, chunks, whole=False)
             for batch in scratch.dump(theirs):
                 yield batch.copy()
 
@@ -111,11 +113,14 @@ class ProcessState:
             state_budget=StateBudget(budget.limit_bytes, budget.disk_bytes_max, budget.disk_folder),
         )
 
-    def _changed_from(self, how: str, now: str) -> str:
+    def _changed_from(self, by_key: bool) -> str:
+        how = "by key, and now defines no dump and load"
+        if not by_key:
+            how = "as a whole, and now defines dump and load"
         return (
             f"operator {self._context.operator_id!r}: {type(self._process).__name__} kept its state"
-            f" {how}, and now {now}: restore it with the class as it was, or give the operator"
-            " another id to begin anew"
+            f" {how}: restore it with the class as it was, or give the operator another id to begin"
+            " anew"
         )
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..operators.process import InstanceContext
-from ..operators.sealing import kept_of
 from ..operators.snapshots import OperatorSnapshot, StateChunk
 from ..plan.logical import TABLE
 from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
@@ -92,7 +91,7 @@ class TableJoinNode(Node):
         if not self._fills:
             return kept
         if self._kept is None or self._kept[0] != self._table.changes:
-            chunks, _ = kept_of(self._table, self.context)
+            chunks = self._table.chunks(epoch)
             made = f"{self.context.attempt}-{self._table.changes}"
             named = [replace(one, identity=f"{made}-{number}") for number, one in enumerate(chunks)]
             self._kept = self._table.changes, named

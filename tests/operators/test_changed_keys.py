@@ -1,0 +1,185 @@
+"""Snapshots of what has changed, against the whole state: random keys, epochs and restores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import whale_ray as whale
+from whale_ray import state
+from whale_ray.operators.keyed.changed_keys import VERSIONS_MAX, is_a_version, latest_rows
+from whale_ray.operators.process import Output
+from whale_ray.operators.snapshots import StateChunk
+from whale_ray.state.budget import StateBudget
+from whale_ray.testing import instance_context
+from whale_ray.transport.wire.batch import Batch
+
+ROWS = whale.Schema.of(key="string", number="int64")
+
+
+class Kept(whale.KeyedProcess):
+    """Keeps the rows of a key until it gets a negative number."""
+
+    sum = state.sum("int64")
+    numbers = state.list("int64")
+    counts = state.map("int64", "int64")
+    text = state.value("string")
+    at = state.timer()
+
+    def on_row(self, row: Any, out: Output) -> None:
+        if row.number < 0:
+            self.clear()
+            return
+        self.sum.add(row.number)
+        self.numbers.append(row.number)
+        self.counts[row.number % 3] = row.number
+        self.text.set(f"{row.key}{row.number}" if row.number % 2 else None)
+        self.at.set(out.time_ns + 3)
+
+    def on_timer(self, timer: Any, out: Output) -> None:
+        if self.sum.get() % 4 == 0:
+            self.clear()
+
+
+class Nowhere(Output):
+    def emit(self, batch, times=None):
+        pass
+
+    def emit_rows(self, rows):
+        pass
+
+    def emit_to(self, output, rows, times=None):
+        pass
+
+
+def opened(attempt: int = 0) -> Kept:
+    made = Kept()
+    made.open(replace(instance_context(operator_id="op", attempt=attempt), keys=(("key",),)))
+    return made
+
+
+def take(operator: Kept, keys: Sequence[int], time_ns: int, number: int = 1) -> None:
+    columns = {"key": [f"k{key}" for key in keys], "number": [number] * len(keys)}
+    batch = Batch.from_pydict(columns, ROWS).with_times(np.full(len(keys), time_ns))
+    out = Nowhere()
+    out.time_ns = time_ns
+    operator.on_batch(batch, out)
+    operator.on_watermark(time_ns, out)
+
+
+def whole(operator: Kept) -> list[list[str]]:
+    """Return all that is kept, sorted; ids of lists and maps differ from object to object."""
+    found = []
+    for batch in operator.dump(np.arange(1024)):
+        rows = [
+            {name: one for name, one in row.items() if not name.endswith((" id", "queued"))}
+            for row in batch.to_pylist()
+        ]
+        found.append(sorted(map(repr, rows)))
+    return found
+
+
+STEPS = st.lists(
+    st.tuples(st.lists(st.integers(0, 12), max_size=6), st.integers(-1, 5), st.booleans()),
+    max_size=30,
+)
+
+
+@settings(max_examples=40)
+@given(steps=STEPS)
+def test_each_snapshot_is_the_whole_state_then(steps: list[tuple[list[int], int, bool]]) -> None:
+    operator = opened()
+    snapshots: list[tuple[Sequence[StateChunk], list[list[str]]]] = []
+    for number, (keys, value, restarts) in enumerate(steps):
+        take(operator, keys, number, value)
+        chunks = operator.chunks(number + 1)
+        snapshots.append((chunks, whole(operator)))
+        if restarts:
+            operator = opened(number + 1)
+            operator.take(chunks, whole=True)
+            operator._watermark_ns = number
+    named: dict[str, Batch] = {}
+    for chunks, wanted in snapshots:
+        restored = opened()
+        restored.take(chunks, whole=False)
+        assert [one for one in whole(restored) if one] == [one for one in wanted if one]
+        assert sum(is_a_version(chunk.rows) for chunk in chunks) <= VERSIONS_MAX
+        for chunk in chunks:
+            assert chunk.identity is not None
+            assert named.setdefault(chunk.identity, chunk.rows).equals(chunk.rows)
+
+
+class Spent(whale.KeyedProcess):
+    spent = state.sum("int64")
+
+    def on_batch(self, batch: Batch, out: Output) -> None:
+        slots = self.slots(batch)
+        self.spent[slots] = self.spent[slots] + 1
+
+
+def test_bytes_follow_what_has_changed() -> None:
+    operator = Spent()
+    operator.open(replace(instance_context(operator_id="op"), keys=(("key",),)))
+    keys = np.arange(100_000)
+    operator.on_batch(Batch.from_pydict({"key": keys}), Nowhere())
+    full = operator.chunks(1)
+    known = {chunk.identity for chunk in full}
+    for epoch in range(2, 6):
+        operator.on_batch(Batch.from_pydict({"key": keys[epoch::100]}), Nowhere())
+        chunks = operator.chunks(epoch)
+        added = sum(chunk.rows.nbytes for chunk in chunks if chunk.identity not in known)
+        assert 0 < added <= 0.03 * sum(chunk.rows.nbytes for chunk in full)
+        known |= {chunk.identity for chunk in chunks}
+    assert operator.chunks(9) == chunks  # nothing has changed
+
+
+def test_versions_are_merged_and_made_anew() -> None:
+    operator = opened()
+    take(operator, range(100), 0)
+    first = operator.chunks(1)
+    for epoch in range(2, VERSIONS_MAX + 4):
+        take(operator, [1, 2], 0)
+        chunks = operator.chunks(epoch)
+        assert chunks[: len(first)] == first
+        assert sum(is_a_version(chunk.rows) for chunk in chunks) <= VERSIONS_MAX
+    assert sum(is_a_version(chunk.rows) for chunk in chunks) == 2
+    take(operator, range(60), 0)
+    chunks = operator.chunks(99)
+    assert not any(is_a_version(chunk.rows) for chunk in chunks)
+
+
+def test_latest_rows_need_no_operator() -> None:
+    operator = opened()
+    take(operator, [1, 2], 0, 6)
+    operator.chunks(1)
+    take(operator, [2], 1, 7)
+    chunks = operator.chunks(2)
+    rows = [
+        row
+        for batch in latest_rows(chunks, ("key",), StateBudget())
+        if "#sum" in batch.schema
+        for row in batch.to_pylist()
+    ]
+    assert sorted((row["key"], row["#sum"]) for row in rows) == [("k1", 6), ("k2", 13)]
+
+
+def test_what_is_kept_beside_declared_state_moves_whole() -> None:
+    class Beside(Kept):
+        def open(self, context: Any) -> None:
+            super().open(context)
+            self.rules = {"a": 1}
+
+    made = Beside()
+    made.open(replace(instance_context(operator_id="op"), keys=(("key",),)))
+    made.rules["b"] = 2
+    kept = made.kept_beside()
+    other = Beside()
+    other.open(replace(instance_context(operator_id="op"), keys=(("key",),)))
+    assert kept is not None and kept != other.kept_beside()
+    other.take_beside(kept)
+    assert other.rules == {"a": 1, "b": 2}
