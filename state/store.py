@@ -407,16 +407,14 @@ class KeyedStore:
         Args:
             nodes: int64 (n,).
 
-        Returns:
-            The key columns, then each field as "#" and its name.
+        Returns: the key columns, then each field as "#" and its name.
         """
         return export_nodes(self, nodes)
 
     def import_nodes(self, batch: Batch) -> Slots:
         """Take the keys that another store exported; a key that is here already is replaced.
 
-        Returns:
-            the record of each row, int64 (n,).
+        Returns: the record of each row, int64 (n,).
 
         Raises:
             StateFullError: the worker's memory for state is used up.
