@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..configs.errors import InputError
 from ..operators.snapshot_files import chunk_from_bytes
+from ..state.budget import StateBudget
 from ..state.epochs.checkpoint_store import CheckpointStore
 from ..state.epochs.manifest import Manifest
 from ..state.epochs.store_names import MANIFESTS, ManifestName
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["find_epoch", "open_store", "operator_rows", "read_state", "state_of_operator"]
 
 LATEST = "latest"
+
+_KEYS_BYTES_MAX = 8 << 30
+"""What the keys that have changed since an operator's first version may take while it is read."""
 
 
 def read_state(
@@ -138,11 +142,13 @@ def operator_rows(store: CheckpointStore, manifest: Manifest, operator: str) -> 
             " declare its state, or define dump and load"
         )
         raise InputError(msg)
+    from ..operators.keyed.changed_keys import latest_rows
+
+    keys = next(iter(record.get("key", ())), ())
     for part in parts:
-        for file in part.chunks:
-            chunk = chunk_from_bytes(store.read_chunk(file))
-            if chunk.waits is None:
-                yield chunk.rows
+        chunks = [chunk_from_bytes(store.read_chunk(file)) for file in part.chunks]
+        state = [chunk for chunk in chunks if chunk.waits is None]
+        yield from latest_rows(state, keys, StateBudget(_KEYS_BYTES_MAX))
 
 
 def _keys_of(manifest: Manifest, operator: str) -> set[str]:

@@ -19,7 +19,7 @@ from whale_ray.cli.main import main
 from whale_ray.control.operator_records import operator_records
 from whale_ray.errors import DamagedCheckpointError, InputError
 from whale_ray.operators.keyed.dumped_state import declared_values
-from whale_ray.operators.sealing import kept_of
+from whale_ray.operators.sealing import chunks_of as kept_chunks
 from whale_ray.operators.snapshot_files import chunk_to_bytes
 from whale_ray.operators.snapshots import StateChunk
 from whale_ray.state.epochs.checkpoint_store import CheckpointStore
@@ -93,10 +93,12 @@ def chunks_of(rows: list[dict[str, Any]], instances: int = 1) -> list[list[State
         context = replace(instance_context(operator_id="op"), keys=(("k",),))
         process: Any = Everything()
         process.open(context)
-        if mine:
-            process.on_batch(Batch.from_rows(mine), _Out())
-            process.deadline_ns()
-        found.append(list(kept_of(process, context)[0]))
+        for epoch, some in enumerate((mine[: len(mine) // 2], mine[len(mine) // 2 :])):
+            if some:
+                process.on_batch(Batch.from_rows(some), _Out())
+                process.deadline_ns()
+            chunks = list(kept_chunks(process, context, epoch))
+        found.append(chunks)
     return found
 
 
