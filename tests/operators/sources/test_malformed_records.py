@@ -116,13 +116,13 @@ def test_malformed_objects_take_a_parse_each(
     path = tmp_path / "rows.jsonl"
     path.write_text(('{"n": 1, "v": 1.5}\n' * 99 + f"{bad}\n") * 20)
     parses = []
-    parse = json_lines_files._parse
+    parse = json_lines_files.parse_objects
 
     def counted(data: bytes, *others: Any) -> Any:
         parses.append(len(data))
         return parse(data, *others)
 
-    monkeypatch.setattr(json_lines_files, "_parse", counted)
+    monkeypatch.setattr(json_lines_files, "parse_objects", counted)
     source = sources.json_lines(path, schema={"n": "int64", "v": "float64"}).with_bad_rows("drop")
     assert sum(batch.num_rows for batch in read_all(source)) == 20 * 99
     assert len(parses) == 2 + 20 + 1
