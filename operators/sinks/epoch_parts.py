@@ -94,6 +94,7 @@ class EpochParts:
         sync_folder(self.folder.path)
         with suppress(FileNotFoundError), open(os.path.join(self.hidden, COMMITTED), "wb"):
             pass
+        remove_if_spent(self.hidden)  # the job has ended, or another one has taken over
 
     def recover(self, staged: Sequence[Staged]) -> None:
         """Remove what is staged and not listed in `staged`, and check that all else is there.

@@ -86,6 +86,10 @@ class CollectingSink(Sink):
         configured._sink = self._sink.configured(settings)
         return configured
 
+    def prepare(self, token: str, *, bounded: bool) -> None:
+        """Refuse an unbounded job: rows are there at its end only."""
+        self._sink.prepare(token, bounded=bounded)
+
     def open(self, context: InstanceContext, token: str) -> SinkWriter:
         """Open one instance's buffer."""
         return self._sink.open(context, token)

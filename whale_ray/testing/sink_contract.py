@@ -11,6 +11,7 @@ import numpy as np
 
 from ..operators.sinks.base import Sink, SinkResult, SinkWriter, Staged
 from .conformance import (
+    ContractError,
     call_twice,
     check_description,
     counted,
@@ -20,6 +21,7 @@ from .conformance import (
     require,
 )
 from .driving import instance_context
+from .epoch_contract import check_epochs
 
 if TYPE_CHECKING:
     from ..transport.wire.batch import Batch
@@ -31,7 +33,12 @@ _INSTANCES = 2
 
 
 def check_sink(
-    make_sink: Callable[[], Sink], read: Read | None = None, *, batch: Batch | None = None
+    make_sink: Callable[[], Sink],
+    read: Read | None = None,
+    *,
+    batch: Batch | None = None,
+    ids: int = 1_000,
+    failure_rates: Sequence[float] = (0.0, 0.1, 0.3),
 ) -> None:
     """Drive a sink through all courses of a job, and check its output at every step.
 
@@ -45,7 +52,11 @@ def check_sink(
     - two attempts do not affect each other;
     - an output may have no rows;
     - no file or socket stays open;
-    - if the sink has `publishes_parts`: the parts of an unbounded job are published correctly.
+    - if the sink has `publishes_parts`: the parts of an unbounded job are published correctly;
+    - if it has a `delivery`: jobs with checkpoints lose no row, and repeat none if it is "exactly
+      once". Calls of `stage_epoch`, `commit`, `recover` and `publish` fail at each rate, before
+      they begin, at one of their lines, and after they have succeeded; commits are repeated; jobs
+      go on from their newest epoch, as new jobs, too, and from an older one.
 
     Args:
         make_sink: returns a sink; called several times, each result must have its own empty output.
@@ -53,6 +64,9 @@ def check_sink(
             if there is no output. Without it only the calls are checked, which suits a sink that
             passes rows on at once and publishes nothing.
         batch: the rows to write, at least four; by default with an integer and a text column.
+        ids: how many rows a job with checkpoints writes: like those of `batch`, with other numbers
+            in the first column of integers.
+        failure_rates: how likely each failure is, from 0 to below 1.
 
     Raises:
         ContractError: the sink violates the contract; the message says how.
@@ -66,6 +80,24 @@ def check_sink(
         require(isinstance(sink, Sink), f"{sink!r} does not derive from whale.sinks.Sink")
         with nothing_left_open(type(sink).__name__, remedy):
             check(_Trial(sink, read, rows))
+    if _has_epochs(make_sink()):
+        check_epochs(make_sink, read, rows, ids=ids, rates=failure_rates)
+
+
+def _has_epochs(sink: Sink) -> bool:
+    """Return whether a sink can be used with checkpoints."""
+    own = [
+        name
+        for name in ("commit", "recover")
+        if getattr(type(sink), name) is not getattr(Sink, name)
+    ]
+    if sink.delivery is None and own:
+        msg = (
+            f"{type(sink).__name__} has {own[0]}() but no delivery, so that jobs with checkpoints "
+            'refuse it: set delivery = "exactly once" or "at least once"'
+        )
+        raise ContractError(msg)
+    return sink.delivery is not None
 
 
 @dataclass

@@ -1,0 +1,363 @@
+"""Whether a sink keeps what it promises to jobs with checkpoints; `check_sink` runs this.
+
+A job of numbered rows is played: it writes, stages epochs, commits them or publishes at its end.
+Meanwhile it fails: an epoch is forgotten, a call ends before it begins, at one of its lines or
+after it has succeeded, the job goes on from its newest epoch, as itself or as another job. The same
+failures come in the same order each time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from ..configs.errors import OutputError
+from ..operators.sinks.base import CommitId, Sink, SinkWriter, Staged
+from ..operators.sinks.staged_json import staged_from_json, staged_to_json
+from .conformance import difference, pickled_copy, require
+from .driving import instance_context
+from .interruption import InjectedError, Interruption
+
+if TYPE_CHECKING:
+    from ..transport.wire.batch import Batch
+
+Read = Callable[[Any], Iterable[Mapping[str, Any]]]
+_T = TypeVar("_T")
+
+_INSTANCES = 2
+_EPOCHS = 12
+_LINES_AT_FIRST = 20
+_PHASES = ("before", "in the middle", "afterwards")
+
+
+class NumberedRows:
+    """Rows like those of a batch, as many as wanted, each with a number of its own if possible.
+
+    The numbers are in the first column of integers; without one, equal rows are counted.
+    """
+
+    def __init__(self, like: Batch) -> None:
+        import pyarrow as pa
+
+        self._like = like.to_arrow()
+        wide = (pa.int64(), pa.uint64(), pa.int32(), pa.uint32())
+        names = [field.name for field in self._like.schema if field.type in wide]
+        self._column = names[0] if names else None
+
+    def batch(self, start: int, stop: int) -> Batch:
+        """Return the rows with these numbers."""
+        import pyarrow as pa
+
+        from ..transport.wire.batch import Batch
+
+        numbers = np.arange(start, stop)
+        rows = self._like.take(pa.array(numbers % self._like.num_rows))
+        if self._column is not None:
+            place = rows.schema.get_field_index(self._column)
+            field = rows.schema.field(place)
+            rows = rows.set_column(place, field, pa.array(numbers).cast(field.type))
+        return Batch.from_arrow(rows)
+
+    def expected(self, start: int, stop: int) -> Counter[str]:
+        """Return how often each row must be there."""
+        return self.counted(self.batch(start, stop).to_pylist())
+
+    def counted(self, rows: Iterable[Mapping[str, Any]]) -> Counter[str]:
+        """Return how often each row is there."""
+        if self._column is not None:
+            return Counter(str(row[self._column]) for row in rows)
+        return Counter(repr(sorted(dict(row).items())) for row in rows)
+
+
+@dataclass(frozen=True)
+class _Epoch:
+    """An epoch that counts: how many rows belong to it, and what its manifest lists."""
+
+    job: str
+    number: int
+    rows: int
+    staged: tuple[Staged, ...]
+
+
+class PlayedJob:
+    """A job that fails at a rate, and the epochs that it can go on from.
+
+    Args:
+        sink: with an empty output.
+        rows: what it writes.
+        total: how many of them.
+        bounded: whether it publishes at its end, instead of committing epochs.
+        rate: how likely each failure is where it is possible, from 0 to 1.
+    """
+
+    def __init__(
+        self, sink: Sink, rows: NumberedRows, total: int, *, bounded: bool, rate: float
+    ) -> None:
+        self.name = type(sink).__name__
+        self.epochs: list[_Epoch] = [_Epoch("job-0", 0, 0, ())]
+        self._sink, self._rows, self._total = sink, rows, total
+        self._bounded, self._rate = bounded, rate
+        self._random = Random(f"{bounded} {rate}")  # the same failures each time
+        packages = {one.__module__.split(".")[0] for one in type(sink).__mro__}
+        self._interruption = Interruption(packages - {"builtins", "abc"})
+        self._lines: dict[str, int] = {}
+        self._jobs = 0
+        self._number = 0
+        self._position = 0
+        self._waiting: list[Staged] = []
+        self._writers: list[SinkWriter] = []
+
+    def begin(self) -> None:
+        """Prepare the output.
+
+        Raises:
+            OutputError: the sink does not take such a job.
+        """
+        self._sink.prepare(self._job, bounded=self._bounded)
+        self._open()
+
+    def run_epoch(self) -> None:
+        """Write rows and stage them; then the epoch counts, or is forgotten, or all is lost."""
+        stop = min(self._position - (-self._total // _EPOCHS), self._total)
+        self._write(stop)
+        self._number += 1
+        try:
+            self._stage()
+        except InjectedError:
+            self.restart()
+            return
+        self._position = stop
+        if self._happens():
+            return  # forgotten: what was staged belongs to the next epoch that counts
+        if self._happens():
+            self.restart()
+            return
+        before = self.epochs[-1].staged if self._bounded else ()
+        staged = (*before, *self._waiting)
+        self.epochs.append(_Epoch(self._job, self._number, self._position, staged))
+        self._waiting = []
+        if self._bounded:
+            return
+        self._commit_newest()
+        while self._happens():
+            self._commit_newest()
+
+    def restart(self, back_to: int = -1) -> None:
+        """Go on from an epoch that counts, as the same job or as a new one."""
+        self.close()
+        epoch = self.epochs[back_to]
+        if back_to != -1 or self._happens():
+            self._jobs += 1
+        del self.epochs[len(self.epochs) + back_to + 1 :]
+        while True:
+            self._sink = pickled_copy(self._sink)
+            with suppress(InjectedError):
+                self._call("recover", self._recover)
+                break
+        self._position, self._waiting = epoch.rows, []
+        if not self._bounded and epoch.number:
+            self._commit_newest()
+        self._open()
+
+    def finish(self) -> None:
+        """Publish a bounded job, with rows behind its last epoch; repeat what fails."""
+        while True:
+            self._write(self._total)
+            tail = [pickled_copy(writer.stage()) for writer in self._writers]
+            staged = [*self.epochs[-1].staged, *tail]
+            try:
+                result = self._call("publish", partial(self._sink.publish, self._job, staged))
+            except InjectedError:
+                self.restart()
+                continue
+            require(
+                result.rows == self._total,
+                f"{self.name}: publish() returned {result.rows} rows of {self._total}: add up those"
+                " staged for all epochs",
+            )
+            break
+        self.close()
+
+    def close(self) -> None:
+        """Abort the writers: what they have staged for epochs must survive that."""
+        for writer in self._writers:
+            writer.abort()
+        self._writers = []
+
+    @property
+    def written(self) -> int:
+        """How many rows belong to the newest epoch that counts."""
+        return self.epochs[-1].rows
+
+    @property
+    def _job(self) -> str:
+        return f"job-{self._jobs}"
+
+    def _open(self) -> None:
+        self._writers = [
+            pickled_copy(self._sink).open(
+                instance_context(number, _INSTANCES, attempt=self._jobs), self._job
+            )
+            for number in range(_INSTANCES)
+        ]
+
+    def _write(self, stop: int) -> None:
+        """Write the rows up to this number, each instance its half."""
+        start, cut = self._position, (self._position + stop) // 2
+        for writer, first, last in zip(self._writers, (start, cut), (cut, stop), strict=True):
+            if first < last:
+                writer.write(self._rows.batch(first, last))
+
+    def _stage(self) -> None:
+        for number, writer in enumerate(self._writers):
+            staged = self._call("stage_epoch", partial(writer.stage_epoch, self._number))
+            again = writer.stage_epoch(self._number + 1)
+            require(again is None, f"{self.name}: stage_epoch() without rows must return None")
+            if staged is None:
+                continue
+            require(
+                isinstance(staged, Staged) and staged.instance == number,
+                f"{self.name}: stage_epoch() of instance {number} must return Staged({number}, …), "
+                f"not {staged!r}",
+            )
+            as_json = json.dumps(staged_to_json(replace(staged, epoch=self._number)))
+            self._waiting.append(staged_from_json(json.loads(as_json)))
+
+    def _recover(self) -> None:
+        self._sink.recover(self._job, list(self.epochs[-1].staged), bounded=self._bounded)
+
+    def _commit_newest(self) -> None:
+        """Commit until it is known that it succeeded; a new process may go on with it."""
+        epoch = self.epochs[-1]
+        commit, staged = CommitId(epoch.job, epoch.number), list(epoch.staged)
+        while True:
+            try:
+                self._call("commit", partial(self._sink.commit, commit, staged))
+                return
+            except InjectedError:
+                self._sink = pickled_copy(self._sink)
+
+    def _happens(self) -> bool:
+        return self._random.random() < self._rate
+
+    def _call(self, name: str, call: Callable[[], _T]) -> _T:
+        """Call a method; it may fail before, in the middle, or afterwards, so that nobody knows.
+
+        Raises:
+            InjectedError: it failed.
+        """
+        phase = self._random.choice(_PHASES) if self._happens() else ""
+        if phase == "before":
+            raise InjectedError
+        lines = self._lines.get(name, _LINES_AT_FIRST)
+        at = self._random.randint(1, lines) if phase == "in the middle" else 0
+        result = self._interruption.run(call, at)
+        self._lines[name] = max(1, self._interruption.lines)
+        if phase == "afterwards":
+            raise InjectedError
+        return result
+
+
+def check_epochs(
+    make_sink: Callable[[], Sink],
+    read: Read | None,
+    like: Batch,
+    *,
+    ids: int,
+    rates: Sequence[float],
+) -> None:
+    """Play jobs with failures at each rate, bounded and unbounded, and compare the output.
+
+    Raises:
+        ContractError: rows are missing, or there more than once.
+    """
+    rows = NumberedRows(like)
+    for rate in rates:
+        _play_bounded(_Check(make_sink(), read, rows, ids), rate)
+        _play_unbounded(_Check(make_sink(), read, rows, ids), rate)
+    _play_older_epoch(_Check(make_sink(), read, rows, ids))
+
+
+@dataclass
+class _Check:
+    """A sink with an empty output, and what is compared."""
+
+    sink: Sink
+    read: Read | None
+    rows: NumberedRows
+    ids: int
+
+    def expect(self, wanted: Counter[str], when: str, more: Counter[str] | None = None) -> None:
+        """Require that the output has these rows, and of `more` at most so many more."""
+        if self.read is None:
+            return
+        found = self.rows.counted(self.read(self.sink))
+        if self.sink.delivery == "at least once":
+            more = Counter({row: found[row] for row in wanted})
+        allowed = found & (wanted + (more or Counter()))
+        wrong = difference(wanted, found - (allowed - wanted))
+        require(not wrong, f"{type(self.sink).__name__}: {when} its output is wrong: {wrong}")
+
+
+def _play_bounded(check: _Check, rate: float) -> None:
+    job = PlayedJob(check.sink, check.rows, check.ids, bounded=True, rate=rate)
+    job.begin()
+    goes_back_at = [8, 4] if rate else []
+    # Without failures, the last rows belong to no epoch: `stage` takes them.
+    while job.written < (check.ids if rate else check.ids // 2):
+        job.run_epoch()
+        if goes_back_at and len(job.epochs) == goes_back_at[-1]:
+            goes_back_at.pop()
+            job.restart(back_to=-2)
+    if check.sink.delivery == "exactly once":
+        check.expect(Counter(), "before publish() of a job with checkpoints")
+    job.finish()
+    when = f"after publish() of a job whose calls fail at a rate of {rate}"
+    check.expect(check.rows.expected(0, check.ids), when)
+
+
+def _play_unbounded(check: _Check, rate: float) -> None:
+    job = PlayedJob(check.sink, check.rows, check.ids, bounded=False, rate=rate)
+    try:
+        job.begin()
+    except OutputError:
+        return  # it is for bounded jobs only
+    when = f"of a job whose calls fail at a rate of {rate}"
+    looks = {check.ids // 4, check.ids // 2}
+    while job.written < check.ids:
+        job.run_epoch()
+        passed = {look for look in looks if look <= job.written}
+        if passed:
+            looks -= passed
+            check.expect(check.rows.expected(0, job.written), f"after commit() {when}")
+    job.close()
+    check.expect(check.rows.expected(0, check.ids), f"after the last commit() {when}")
+
+
+def _play_older_epoch(check: _Check) -> None:
+    """Go back behind committed epochs: a new job has the same epochs, with rows of its own.
+
+    A sink that replaces rows by a key has each row once then, one that adds rows has some again.
+    """
+    job = PlayedJob(check.sink, check.rows, check.ids, bounded=False, rate=0)
+    try:
+        job.begin()
+    except OutputError:
+        return
+    for _ in range(_EPOCHS // 2):
+        job.run_epoch()
+    again = check.rows.expected(job.epochs[2].rows, job.written)
+    job.restart(back_to=2 - len(job.epochs))
+    while job.written < check.ids:
+        job.run_epoch()
+    job.close()
+    when = "after a job that was restored from an older epoch has gone on,"
+    check.expect(check.rows.expected(0, check.ids), when, more=again)

@@ -1,0 +1,60 @@
+"""Ends a call at one of its lines, as the death of its process would."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection
+from types import FrameType
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+
+class InjectedError(Exception):
+    """Ends a call for a test; nobody but the test may handle it."""
+
+
+class Interruption:
+    """Counts the lines that a call runs, and can end it at one of them.
+
+    Only lines of some packages count: an exception in the middle of an import, or while a library
+    holds a lock, does damage that a death does not, since that ends the whole process.
+
+    Args:
+        packages: the first parts of module names.
+    """
+
+    def __init__(self, packages: Collection[str]) -> None:
+        self._packages = frozenset(packages)
+        self._at = 0
+        self.lines = 0
+        """How many lines the last call ran."""
+
+    def run(self, call: Callable[[], _T], at: int = 0) -> _T:
+        """Return what a call returns.
+
+        Args:
+            call: the call.
+            at: the line, counted from 1, before which it ends; 0: none.
+
+        Raises:
+            InjectedError: it was ended.
+        """
+        self._at, self.lines = at, 0
+        before = sys.gettrace()
+        sys.settrace(self._enter)
+        try:
+            return call()
+        finally:
+            sys.settrace(before)
+
+    def _enter(self, frame: FrameType, event: str, arg: Any) -> Any:
+        module = frame.f_globals.get("__name__", "")
+        return self._step if module.split(".")[0] in self._packages else None
+
+    def _step(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if event == "line":
+            self.lines += 1
+            if self.lines == self._at:
+                raise InjectedError
+        return self._step
