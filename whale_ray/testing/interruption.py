@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import traceback
+import warnings
 from collections.abc import Callable, Collection
 from types import FrameType
 from typing import Any, TypeVar
@@ -42,11 +44,17 @@ class Interruption:
         """
         self._at, self.lines = at, 0
         before = sys.gettrace()
-        sys.settrace(self._enter)
-        try:
-            return call()
-        finally:
-            sys.settrace(before)
+        # What the call had open is closed as its frames go, which a death would have done, too.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            sys.settrace(self._enter)
+            try:
+                return call()
+            except InjectedError as error:
+                traceback.clear_frames(error.__traceback__)
+            finally:
+                sys.settrace(before)
+        raise InjectedError
 
     def _enter(self, frame: FrameType, event: str, arg: Any) -> Any:
         module = frame.f_globals.get("__name__", "")

@@ -11,7 +11,6 @@ import numpy as np
 
 from ..operators.sinks.base import Sink, SinkResult, SinkWriter, Staged
 from .conformance import (
-    ContractError,
     call_twice,
     check_description,
     counted,
@@ -53,10 +52,10 @@ def check_sink(
     - an output may have no rows;
     - no file or socket stays open;
     - if the sink has `publishes_parts`: the parts of an unbounded job are published correctly;
-    - if it has a `delivery`: jobs with checkpoints lose no row, and repeat none if it is "exactly
-      once". Calls of `stage_epoch`, `commit`, `recover` and `publish` fail at each rate, before
-      they begin, at one of their lines, and after they have succeeded; commits are repeated; jobs
-      go on from their newest epoch, as new jobs, too, and from an older one.
+    - if it has `recover`: jobs with checkpoints lose no row, and repeat none, unless its
+      `delivery` is "at least once". Calls of `stage_epoch`, `commit`, `recover` and `publish` fail
+      at each rate, before they begin, at one of their lines, and after they have succeeded; commits
+      are repeated; jobs go on from their newest epoch, as new jobs, too, and from an older one.
 
     Args:
         make_sink: returns a sink; called several times, each result must have its own empty output.
@@ -80,24 +79,8 @@ def check_sink(
         require(isinstance(sink, Sink), f"{sink!r} does not derive from whale.sinks.Sink")
         with nothing_left_open(type(sink).__name__, remedy):
             check(_Trial(sink, read, rows))
-    if _has_epochs(make_sink()):
+    if type(make_sink()).recover is not Sink.recover:
         check_epochs(make_sink, read, rows, ids=ids, rates=failure_rates)
-
-
-def _has_epochs(sink: Sink) -> bool:
-    """Return whether a sink can be used with checkpoints."""
-    own = [
-        name
-        for name in ("commit", "recover")
-        if getattr(type(sink), name) is not getattr(Sink, name)
-    ]
-    if sink.delivery is None and own:
-        msg = (
-            f"{type(sink).__name__} has {own[0]}() but no delivery, so that jobs with checkpoints "
-            'refuse it: set delivery = "exactly once" or "at least once"'
-        )
-        raise ContractError(msg)
-    return sink.delivery is not None
 
 
 @dataclass

@@ -1,0 +1,227 @@
+"""`check_sink` for checkpoints: whale-ray's own sinks pass; each broken promise is found and named.
+
+The sink that is broken keeps its output in one file, which it replaces as a whole.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow.parquet as pq
+import pytest
+
+import whale_ray as whale
+from whale_ray.configs.settings import Settings
+from whale_ray.ray_bridge.dataset import ray_dataset_sink
+from whale_ray.spark.sink import spark_sink
+from whale_ray.testing import ContractError, check_sink
+from whale_ray.testing.interruption import InjectedError, Interruption
+
+
+def read_parquet(sink: Any) -> Iterator[Mapping[str, Any]]:
+    for path in sorted(Path(sink.folder.path).glob("part-*")):
+        with pq.ParquetFile(path) as file:
+            yield from file.read().to_pylist()
+
+
+def test_100_000_rows_are_in_files_once_whatever_fails(tmp_path: Path) -> None:
+    folders = map(tmp_path.joinpath, map(str, itertools.count()))
+
+    def make() -> whale.sinks.Sink:
+        return whale.sinks.parquet(next(folders))
+
+    check_sink(make, read_parquet, ids=100_000, failure_rates=(0.0, 0.3))
+
+
+@pytest.mark.parametrize("make", [ray_dataset_sink, spark_sink])
+def test_results_for_ray_and_spark_are_there_once(make: Callable[[], whale.sinks.Sink]) -> None:
+    def read(sink: Any) -> Iterator[Mapping[str, Any]]:
+        return read_parquet(sink.files)
+
+    check_sink(lambda: make().configured(Settings()), read)
+
+
+# --- broken promises are found --------------------------------------------------------------------
+
+
+class Ledger(whale.sinks.Sink):
+    """Rows and commits in one file; each test breaks one promise of it."""
+
+    publishes_parts: ClassVar[bool] = False
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def describe(self) -> str:
+        return f"ledger {self.path}"
+
+    def open(self, context: Any, token: str) -> whale.sinks.SinkWriter:
+        return LedgerWriter(context.instance)
+
+    def add(self, key: str, staged: Sequence[whale.sinks.Staged]) -> None:
+        rows, keys = self.content()
+        if key not in keys:
+            self.replace([*rows, *rows_of(staged)], [*keys, key])
+
+    def commit(self, commit: whale.sinks.CommitId, staged: Sequence[whale.sinks.Staged]) -> None:
+        self.add(f"{commit.lineage} {commit.epoch}", staged)
+
+    def recover(self, token: str, staged: Sequence[whale.sinks.Staged], *, bounded: bool) -> None:
+        pass
+
+    def publish(self, token: str, staged: Sequence[whale.sinks.Staged]) -> whale.sinks.SinkResult:
+        # A job that is restored after it has published has another token, and the same rows.
+        self.add("all", staged)
+        return whale.sinks.SinkResult(rows=len(rows_of(staged)))
+
+    def content(self) -> tuple[list[Any], list[str]]:
+        if not os.path.exists(self.path):
+            return [], []
+        rows, keys = json.loads(Path(self.path).read_text())
+        return rows, keys
+
+    def replace(self, rows: list[Any], keys: list[str]) -> None:
+        Path(self.path + "-new").write_text(json.dumps([rows, keys]))
+        os.replace(self.path + "-new", self.path)
+
+
+class LedgerWriter(whale.sinks.SinkWriter):
+    def __init__(self, instance: int) -> None:
+        self.instance = instance
+        self.rows: list[Any] = []
+
+    def write(self, batch: whale.Batch) -> None:
+        self.rows += batch.to_pylist()
+
+    def stage(self) -> whale.sinks.Staged:
+        payload, rows = json.dumps(self.rows).encode(), len(self.rows)
+        return whale.sinks.Staged(self.instance, rows, payload=payload)
+
+    def stage_epoch(self, epoch: int) -> whale.sinks.Staged | None:
+        if not self.rows:
+            return None
+        staged = self.stage()
+        self.rows = []
+        return staged
+
+    def abort(self) -> None:
+        self.rows = []
+
+
+def rows_of(staged: Sequence[whale.sinks.Staged]) -> list[Any]:
+    return [row for part in staged for row in json.loads(part.payload or b"[]")]
+
+
+def check(kind: type[Ledger], tmp_path: Path) -> None:
+    paths = map(tmp_path.joinpath, map(str, itertools.count()))
+    check_sink(lambda: kind(next(paths)), lambda sink: sink.content()[0], ids=240)
+
+
+def refuse(kind: type[Ledger], tmp_path: Path, message: str) -> None:
+    with pytest.raises(ContractError, match=message):
+        check(kind, tmp_path)
+
+
+def test_a_sink_that_keeps_its_promises_passes(tmp_path: Path) -> None:
+    check(Ledger, tmp_path)
+
+
+def test_a_commit_that_counts_twice_is_found(tmp_path: Path) -> None:
+    class Twice(Ledger):
+        def commit(
+            self, commit: whale.sinks.CommitId, staged: Sequence[whale.sinks.Staged]
+        ) -> None:
+            rows, keys = self.content()
+            self.replace([*rows, *rows_of(staged)], keys)
+
+    refuse(Twice, tmp_path, r"after .*commit.* too many")
+
+
+def test_a_commit_that_is_known_by_its_epoch_alone_is_found(tmp_path: Path) -> None:
+    class EpochAlone(Ledger):
+        def commit(
+            self, commit: whale.sinks.CommitId, staged: Sequence[whale.sinks.Staged]
+        ) -> None:
+            self.add(str(commit.epoch), staged)
+
+    refuse(EpochAlone, tmp_path, "restored from an older epoch .* missing")
+
+
+def test_rows_and_commits_in_two_steps_are_found(tmp_path: Path) -> None:
+    class TwoSteps(Ledger):
+        def replace(self, rows: list[Any], keys: list[str]) -> None:
+            super().replace(rows, self.content()[1])
+            super().replace(rows, keys)
+
+    refuse(TwoSteps, tmp_path, "too many")
+
+
+def test_a_publication_without_earlier_epochs_is_found(tmp_path: Path) -> None:
+    class TailAlone(Ledger):
+        def publish(
+            self, token: str, staged: Sequence[whale.sinks.Staged]
+        ) -> whale.sinks.SinkResult:
+            return super().publish(token, [part for part in staged if part.epoch is None])
+
+    refuse(TailAlone, tmp_path, r"publish\(\) returned 120 rows of 240")
+
+
+def test_rows_that_are_staged_again_are_found(tmp_path: Path) -> None:
+    class KeepingWriter(LedgerWriter):
+        def stage_epoch(self, epoch: int) -> whale.sinks.Staged | None:
+            return self.stage() if self.rows else None
+
+    class Keeping(Ledger):
+        def open(self, context: Any, token: str) -> whale.sinks.SinkWriter:
+            return KeepingWriter(context.instance)
+
+    refuse(Keeping, tmp_path, r"stage_epoch\(\) without rows must return None")
+
+
+def test_rows_that_are_visible_too_early_are_found(tmp_path: Path) -> None:
+    class Early(Ledger):
+        def recover(
+            self, token: str, staged: Sequence[whale.sinks.Staged], *, bounded: bool
+        ) -> None:
+            self.add(f"early {len(staged)}", staged)
+
+    refuse(Early, tmp_path, r"before publish\(\) of a job with checkpoints .* too many")
+
+
+def test_staged_rows_that_a_restart_removes_are_found(tmp_path: Path) -> None:
+    class Forgetful(Ledger):
+        def commit(
+            self, commit: whale.sinks.CommitId, staged: Sequence[whale.sinks.Staged]
+        ) -> None:
+            if not os.path.exists(self.path + "-lost"):
+                super().commit(commit, staged)
+
+        def recover(
+            self, token: str, staged: Sequence[whale.sinks.Staged], *, bounded: bool
+        ) -> None:
+            Path(self.path + "-lost").touch()
+
+    refuse(Forgetful, tmp_path, "missing")
+
+
+def test_a_call_is_ended_at_each_of_its_lines() -> None:
+    done: list[int] = []
+
+    def three_lines() -> int:
+        done.append(1)
+        done.append(2)
+        return 3
+
+    interruption = Interruption([__name__.split(".")[0]])
+    assert interruption.run(three_lines) == 3
+    assert interruption.lines == 3
+    for line in (1, 2, 3):
+        done.clear()
+        with pytest.raises(InjectedError):
+            interruption.run(three_lines, line)
+        assert len(done) == line - 1
