@@ -9,6 +9,7 @@ failures come in the same order each time.
 from __future__ import annotations
 
 import json
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -115,7 +116,9 @@ class PlayedJob:
         """How many lines the last call of each method ran."""
         self.commit_ends_at = 0
         """At which of its lines the next commit ends; 0: at none."""
-        self.epochs: list[_Epoch] = [_Epoch("job-0", 0, 0, ())]
+        # What the output notes about jobs may outlive this one.
+        self._name = f"check-{uuid.uuid4().hex[:8]}"
+        self.epochs: list[_Epoch] = [_Epoch(f"{self._name}-0", 0, 0, ())]
         self._sink, self._rows, self._total = sink, rows, total
         self._bounded, self._rate, self._divisor = bounded, rate, epochs
         self._random = Random(f"{bounded} {rate}")  # the same failures each time
@@ -215,7 +218,7 @@ class PlayedJob:
 
     @property
     def _job(self) -> str:
-        return f"job-{self._jobs}"
+        return f"{self._name}-{self._jobs}"
 
     def _open(self) -> None:
         self._writers = [
@@ -299,12 +302,12 @@ def check_epochs(
     """
     rows = NumberedRows(like)
     for rate in rates:
-        _play_bounded(_Check(make_sink(), read, rows, ids), rate)
+        _play_bounded(_PlayedOutput(make_sink(), read, rows, ids), rate)
         if _commits(make_sink()):
-            _play_unbounded(_Check(make_sink(), read, rows, ids), rate)
+            _play_unbounded(_PlayedOutput(make_sink(), read, rows, ids), rate)
     if _commits(make_sink()):
-        _play_older_epoch(_Check(make_sink(), read, rows, ids))
-        _play_lines_of_commits(_Check(make_sink(), read, rows, ids))
+        _play_older_epoch(_PlayedOutput(make_sink(), read, rows, ids))
+        _play_lines_of_commits(_PlayedOutput(make_sink(), read, rows, ids))
 
 
 def _commits(sink: Sink) -> bool:
@@ -313,7 +316,7 @@ def _commits(sink: Sink) -> bool:
 
 
 @dataclass
-class _Check:
+class _PlayedOutput:
     """A sink with an empty output, and what is compared."""
 
     sink: Sink
@@ -332,7 +335,7 @@ class _Check:
         require(not wrong, f"{type(self.sink).__name__}: {when} its output is wrong: {wrong}")
 
 
-def _play_bounded(check: _Check, rate: float) -> None:
+def _play_bounded(check: _PlayedOutput, rate: float) -> None:
     job = PlayedJob(check.sink, check.rows, check.ids, bounded=True, rate=rate)
     job.begin()
     goes_back_at = [8, 4] if rate else []
@@ -349,7 +352,7 @@ def _play_bounded(check: _Check, rate: float) -> None:
     check.expect(check.rows.expected(0, check.ids), when)
 
 
-def _play_unbounded(check: _Check, rate: float) -> None:
+def _play_unbounded(check: _PlayedOutput, rate: float) -> None:
     job = PlayedJob(check.sink, check.rows, check.ids, bounded=False, rate=rate)
     try:
         job.begin()
@@ -367,7 +370,7 @@ def _play_unbounded(check: _Check, rate: float) -> None:
     check.expect(check.rows.expected(0, check.ids), f"after the last commit() {when}")
 
 
-def _play_older_epoch(check: _Check) -> None:
+def _play_older_epoch(check: _PlayedOutput) -> None:
     """Go back behind committed epochs: a new job has the same epochs again, with other rows."""
     job = PlayedJob(check.sink, check.rows, check.ids, bounded=False, rate=0)
     try:
@@ -386,7 +389,7 @@ def _play_older_epoch(check: _Check) -> None:
     check.expect(check.rows.expected(0, check.ids), when)
 
 
-def _play_lines_of_commits(check: _Check) -> None:
+def _play_lines_of_commits(check: _PlayedOutput) -> None:
     """End commits at one line after the other, up to `_LINES_MAX` of them, and repeat each."""
     epochs = _LINES_MAX + 2
     job = PlayedJob(check.sink, check.rows, check.ids, bounded=False, rate=0, epochs=epochs)
