@@ -183,12 +183,12 @@ class Sink(ABC):
     Attributes:
         publishes_parts: whether its writers have `publish_part`, which unbounded jobs without
             checkpoints need.
-        delivery: what it promises in a job with checkpoints, for which it needs `stage_epoch` and
-            `recover`, and `commit` if the job is unbounded.
+        delivery: what it promises in a job with checkpoints; None: it has no `stage_epoch`,
+            `commit` and `recover`, and its job can have none.
     """
 
     publishes_parts: ClassVar[bool] = False
-    delivery: ClassVar[Delivery] = "exactly once"
+    delivery: ClassVar[Delivery | None] = None
 
     def check(self) -> None:
         """Raise `OutputError` if the output cannot be written (it exists, no permission).

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ...configs.errors import OutputError
-from .base import Sink, SinkResult, SinkWriter, Staged
+from .base import Delivery, Sink, SinkResult, SinkWriter, Staged
 from .row_buffer import RowBuffer
 from .writer_schema import WriterSchema, common_schema
 
@@ -24,6 +24,8 @@ _BYTES_MAX = 512 << 20
 @dataclass(frozen=True)
 class CollectSink(Sink):
     """Collects rows in memory, at most `max_bytes` over all instances."""
+
+    delivery: ClassVar[Delivery | None] = "exactly once"
 
     max_bytes: int | None = None
 

@@ -66,7 +66,7 @@ class DeltaSink(Sink):
     """A Delta table; see `delta`."""
 
     publishes_parts: ClassVar[bool] = True
-    delivery: ClassVar[Delivery] = "exactly once"
+    delivery: ClassVar[Delivery | None] = "exactly once"
 
     folder: TableFolder
     mode: Literal["append", "overwrite"]

@@ -67,7 +67,7 @@ class _HandingOver(Sink):
     """A sink with nothing to publish, since rows take effect when they are written."""
 
     publishes_parts: ClassVar[bool] = True
-    delivery: ClassVar[Delivery] = "at least once"
+    delivery: ClassVar[Delivery | None] = "at least once"
 
     def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
         """Count the rows."""

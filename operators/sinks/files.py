@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ...configs.errors import OutputError, system_reason
-from .base import CommitId, Sink, SinkResult, SinkWriter, Staged
+from .base import CommitId, Delivery, Sink, SinkResult, SinkWriter, Staged
 from .epoch_parts import EpochParts, drop_note, remove_if_spent
 from .formats import CsvFormat, JsonLinesFormat, ParquetFormat, PartEncoder, PartFormat
 from .held_folders import FolderHold
@@ -61,6 +61,7 @@ class FileSink(Sink):
     """A folder of parts in one format."""
 
     publishes_parts: ClassVar[bool] = True
+    delivery: ClassVar[Delivery | None] = "exactly once"
 
     folder: OutputFolder
     format: PartFormat

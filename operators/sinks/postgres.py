@@ -52,7 +52,7 @@ class PostgresSink(Sink):
     """A Postgres table; see `postgres`."""
 
     publishes_parts: ClassVar[bool] = True
-    delivery: ClassVar[Delivery] = "exactly once"
+    delivery: ClassVar[Delivery | None] = "exactly once"
 
     dsn: str = field(repr=False)
     table: PostgresTable

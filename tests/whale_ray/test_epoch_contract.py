@@ -52,7 +52,7 @@ def test_results_for_ray_and_spark_are_there_once(make: Callable[[], whale.sinks
 class Ledger(whale.sinks.Sink):
     """Rows and commits in one file; each test breaks one promise of it."""
 
-    publishes_parts: ClassVar[bool] = False
+    delivery: ClassVar[Any] = "exactly once"
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
@@ -207,6 +207,13 @@ def test_staged_rows_that_a_restart_removes_are_found(tmp_path: Path) -> None:
             Path(self.path + "-lost").touch()
 
     refuse(Forgetful, tmp_path, "missing")
+
+
+def test_epochs_without_a_delivery_are_found(tmp_path: Path) -> None:
+    class Silent(Ledger):
+        delivery = None
+
+    refuse(Silent, tmp_path, r"has recover\(\) but no delivery")
 
 
 def test_a_call_is_ended_at_each_of_its_lines() -> None:

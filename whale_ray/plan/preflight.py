@@ -76,10 +76,10 @@ def _check_checkpoints(logical: LogicalPlan) -> None:
             raise UsageError(msg)
     for node in logical.of_kind(OperatorKind.SINK):
         sink = cast("Sink", node.payload)
-        if type(sink).recover is Sink.recover:
+        if sink.delivery is None:
             msg = (
                 f"sink {node.id!r} ({sink.describe()}) has no epochs, so its job can take no"
-                f" checkpoints: give {type(sink).__name__} recover() and commit(), and"
+                f" checkpoints: give {type(sink).__name__} recover(), commit() and delivery, and"
                 " its writer stage_epoch(), or run the job without checkpoints"
             )
             raise UsageError(msg)

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
 from ..configs.errors import InputError, UsageError
 from ..configs.extras import require_extra
-from ..operators.sinks.base import Sink, SinkResult, SinkWriter, Staged
+from ..operators.sinks.base import Delivery, Sink, SinkResult, SinkWriter, Staged
 from ..operators.sinks.files import parquet
 from ..operators.sources.arrow_reader import supported_schema
 from ..operators.sources.base import Source, SourceReader
@@ -258,6 +258,7 @@ class HandoverSink(Sink):
     files: FileSink | None = field(default=None, repr=False)
 
     outlives_driver = False
+    delivery: ClassVar[Delivery | None] = "exactly once"
 
     def configured(self, settings: Settings) -> HandoverSink:
         """Create the folder; called in the submitting process."""

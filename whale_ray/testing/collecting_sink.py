@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakValueDictionary
 
 from ..configs.errors import OutputError
-from ..operators.sinks.base import Sink, SinkResult, SinkWriter, Staged
+from ..operators.sinks.base import Delivery, Sink, SinkResult, SinkWriter, Staged
 from ..operators.sinks.collect import collect
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class CollectingSink(Sink):
         >>> sink.rows
         [{'x': 1}, {'x': 2}]
     """
+
+    delivery: ClassVar[Delivery | None] = "exactly once"
 
     def __init__(self, max_bytes: int | None = None) -> None:
         self._sink = collect(max_bytes)

@@ -203,13 +203,19 @@ class PlayedJob:
                 " staged for all epochs",
             )
             break
-        self.close()
+        self.end()
 
     def close(self) -> None:
         """Abort the writers: what they have staged for epochs must survive that."""
         for writer in self._writers:
             writer.abort()
         self._writers = []
+
+    def end(self) -> None:
+        """End the job, and discard what it and those before it have staged and nobody needs."""
+        self.close()
+        for number in range(self._jobs + 1):
+            self._sink.discard(f"{self._name}-{number}")
 
     @property
     def written(self) -> int:
@@ -366,7 +372,7 @@ def _play_unbounded(check: _PlayedOutput, rate: float) -> None:
         if passed:
             looks -= passed
             check.expect(check.rows.expected(0, job.written), f"after commit() {when}")
-    job.close()
+    job.end()
     check.expect(check.rows.expected(0, check.ids), f"after the last commit() {when}")
 
 
@@ -384,7 +390,7 @@ def _play_older_epoch(check: _PlayedOutput) -> None:
     job.skip_to(committed)
     while job.written < check.ids:
         job.run_epoch()
-    job.close()
+    job.end()
     when = "after a job that was restored from an older epoch has gone on with other rows,"
     check.expect(check.rows.expected(0, check.ids), when)
 
@@ -404,6 +410,6 @@ def _play_lines_of_commits(check: _PlayedOutput) -> None:
         job.run_epoch()
     while job.written < check.ids:
         job.run_epoch()
-    job.close()
+    job.end()
     when = "after commits that ended at one of their lines and were repeated"
     check.expect(check.rows.expected(0, check.ids), when)

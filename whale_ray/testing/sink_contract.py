@@ -52,8 +52,8 @@ def check_sink(
     - an output may have no rows;
     - no file or socket stays open;
     - if the sink has `publishes_parts`: the parts of an unbounded job are published correctly;
-    - if it has `recover`: jobs with checkpoints lose no row, and repeat none, unless its
-      `delivery` is "at least once". Calls of `stage_epoch`, `commit`, `recover` and `publish` fail
+    - if it has a `delivery`: jobs with checkpoints lose no row, and repeat none if that is "exactly
+      once". Calls of `stage_epoch`, `commit`, `recover` and `publish` fail
       at each rate, before they begin, at one of their lines, and after they have succeeded; commits
       are repeated; jobs go on from their newest epoch, as new jobs, too, and from an older one.
 
@@ -79,7 +79,13 @@ def check_sink(
         require(isinstance(sink, Sink), f"{sink!r} does not derive from whale.sinks.Sink")
         with nothing_left_open(type(sink).__name__, remedy):
             check(_Trial(sink, read, rows))
-    if type(make_sink()).recover is not Sink.recover:
+    sink = make_sink()
+    require(
+        sink.delivery is not None or type(sink).recover is Sink.recover,
+        f"{type(sink).__name__} has recover() but no delivery, so that jobs with checkpoints "
+        'refuse it: set delivery = "exactly once", or "at least once"',
+    )
+    if sink.delivery is not None:
         check_epochs(make_sink, read, rows, ids=ids, rates=failure_rates)
 
 

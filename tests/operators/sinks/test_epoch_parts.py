@@ -28,6 +28,7 @@ from whale_ray.operators.sinks.files import FileSink
 from whale_ray.operators.sinks.staged_json import staged_to_json
 from whale_ray.state.epochs.checkpoint_store import CheckpointStore
 from whale_ray.state.epochs.manifest import Lineage, Manifest
+from whale_ray.state.epochs.messages import RestorePoint
 from whale_ray.testing import instance_context
 from whale_ray.transport.wire.batch import Batch
 
@@ -243,14 +244,18 @@ def test_a_hidden_folder_lives_as_long_as_its_jobs_checkpoints(tmp_path: Path) -
     stage(sink, "a", numbers(0), 1)
     hidden = tmp_path / ".out.whale-a"
     store = CheckpointStore.at(str(tmp_path / "checkpoints"))
-    store.write_manifest(manifest_of("a", 1))
+    claim = store.take_claim("a", "t", beats=False)
+    name = store.write_manifest(manifest_of("a", 1))
     other = sinks.csv(tmp_path / "out")
     other.prepare("x", bounded=True)
     assert hidden.exists()
+    claim.close()
+    claim = store.take_claim("b", "t", restore=RestorePoint(store.url, name, 1), beats=False)
     store.write_manifest(manifest_of("b", 2))
     other.prepare("x", bounded=True)
     assert hidden.exists()
     store.remove_unlisted(keep=1)
+    claim.close()
     other.prepare("x", bounded=True)
     assert not hidden.exists()
     stage(sink, "a", numbers(0), 1)

@@ -40,7 +40,10 @@ def test_the_sink_keeps_its_promises(database: str) -> None:
         rows = ask(database, f"SELECT id, text FROM {sink.table.name}") if there[0][0] else []
         return [{"id": number, "text": text} for number, text in rows]
 
-    check_sink(lambda: postgres(database, f"t{next(names)}"), read)
+    def make() -> whale.sinks.Sink:
+        return postgres(database, f"t{next(names)}")
+
+    check_sink(make, read, ids=300, failure_rates=(0.3,))
     assert ask(database, "SELECT tablename FROM pg_tables WHERE tablename ~ 'whale_stage'") == []
 
 

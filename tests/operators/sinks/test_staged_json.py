@@ -50,6 +50,7 @@ def test_a_large_payload_is_in_a_chunk_file_that_the_manifest_keeps(tmp_path: Pa
     manifest = Manifest(1, 0, Lineage("a"), "t", 0, 16, (part,))
     store.read_manifest(store.write_manifest(manifest))
     assert store.remove_unlisted(keep=1) == 0
+    claim.close()
     read = store.newest()
     assert read is not None
     found = [staged_from_json(one, store.read_chunk) for one in read.parts[0].staged]
