@@ -40,7 +40,7 @@ _LINES_MAX = 40
 _PHASES = ("before", "in the middle", "afterwards")
 
 
-class NumberedRows:
+class RowsWithIds:
     """Rows like those of a batch, as many as wanted, each with a number of its own if possible.
 
     The numbers are in the first column of integers; without one, equal rows are counted.
@@ -104,7 +104,7 @@ class PlayedJob:
     def __init__(
         self,
         sink: Sink,
-        rows: NumberedRows,
+        rows: RowsWithIds,
         total: int,
         *,
         bounded: bool,
@@ -306,7 +306,7 @@ def check_epochs(
     Raises:
         ContractError: rows are missing, or there more than once.
     """
-    rows = NumberedRows(like)
+    rows = RowsWithIds(like)
     for rate in rates:
         _play_bounded(_PlayedOutput(make_sink(), read, rows, ids), rate)
         if _commits(make_sink()):
@@ -327,7 +327,7 @@ class _PlayedOutput:
 
     sink: Sink
     read: Read | None
-    rows: NumberedRows
+    rows: RowsWithIds
     ids: int
 
     def expect(self, wanted: Counter[str], when: str) -> None:
