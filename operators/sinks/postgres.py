@@ -1,6 +1,6 @@
 """The sink of Postgres tables, exactly once.
 
-Each writer sends its rows by COPY into a table of staged rows of its own (`postgres_tables`), where
+Each writer sends its rows by COPY into tables of staged rows of its own (`postgres_tables`), where
 they survive a crash of everything. A commit moves the rows of an epoch into the user's table and
 notes job, operator and epoch in `whale_ray_commits`, all in one transaction: repeated, it finds its
 note and does nothing. Rows do not pass through the coordinator, however many they are.
@@ -128,10 +128,14 @@ class PostgresSink(Sink):
             if not self.table.advance(connection, lineage, self.operator_id, epoch):
                 return
             self.table.create(connection, parts[0].columns)
-            for stage, mine in by_stage(parts).items():
+            stages = by_stage(parts)
+            for stage, mine in stages.items():
                 self._require(connection, stage, mine)
-                numbers = [one.part for one in mine]
-                self.table.move(connection, stage, numbers, mine[0].columns)
+            if stages:
+                numbers = [one.part for one in parts]
+                self.table.move(connection, list(stages), numbers, parts[0].columns)
+            for stage, mine in stages.items():
+                self.table.empty(connection, stage, [one.part for one in mine])
 
     def _require(self, connection: Connection, stage: str, parts: Sequence[StagedRows]) -> None:
         """Raise `OutputError` unless all rows of parts are staged."""

@@ -1,8 +1,9 @@
 """The tables of a Postgres sink: the user's, those of staged rows, and that of what is committed.
 
     <table>                  the user's
-    whale_stage_<key>_<i>    rows that instance i has staged, each part of them under its number
-    whale_ray_commits        for each job and operator the last epoch whose rows are in the table
+    whale_stage_<key>_<i>_0  rows that instance i has staged, each part of them under its number
+    whale_stage_<key>_<i>_1  the same: parts take turns, so that one table is free to be emptied
+    whale_ray_commits        by table, job and operator the last epoch whose rows are in the table
 
 The key is a digest of the job, the operator and the table. All lie in the schema of the user's.
 """
@@ -13,7 +14,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...configs.errors import OutputError
 from .postgres_server import Connection, is_held, lock_for_transaction
@@ -110,8 +111,8 @@ class PostgresTable:
             return
         try:
             with connection.transaction():
-                insertion = self._insertion("EXPLAIN ", self.qualified(stage), columns, "false")
-                connection.execute(insertion)
+                insertion = self._insertion("EXPLAIN ", [stage], columns)
+                connection.execute(insertion, {"parts": []})
         except psycopg.errors.InvalidColumnReference:
             names = ", ".join(self.key)
             msg = (
@@ -145,8 +146,9 @@ class PostgresTable:
             return
         connection.execute(
             sql.SQL(
-                "CREATE TABLE {} (job text, operator text, epoch bigint NOT NULL, committed_at"
-                " timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (job, operator))"
+                "CREATE TABLE {} (into_table text, job text, operator text, epoch bigint NOT NULL,"
+                " committed_at timestamptz NOT NULL DEFAULT now(),"
+                " PRIMARY KEY (into_table, job, operator))"
             ).format(self.qualified(COMMITS))
         )
 
@@ -155,10 +157,10 @@ class PostgresTable:
         from psycopg import sql
 
         row = connection.execute(
-            sql.SQL("SELECT epoch FROM {} WHERE job = %s AND operator = %s").format(
-                self.qualified(COMMITS)
-            ),
-            (lineage, operator_id),
+            sql.SQL(
+                "SELECT epoch FROM {} WHERE into_table = %s AND job = %s AND operator = %s"
+            ).format(self.qualified(COMMITS)),
+            (self.name, lineage, operator_id),
         ).fetchone()
         return -1 if row is None else int(row[0])
 
@@ -171,11 +173,11 @@ class PostgresTable:
 
         noted = connection.execute(
             sql.SQL(
-                "INSERT INTO {0} AS c (job, operator, epoch) VALUES (%s, %s, %s) ON CONFLICT"
-                " (job, operator) DO UPDATE SET epoch = excluded.epoch, committed_at = now()"
-                " WHERE c.epoch < excluded.epoch"
+                "INSERT INTO {0} AS c (into_table, job, operator, epoch) VALUES (%s, %s, %s, %s)"
+                " ON CONFLICT (into_table, job, operator) DO UPDATE SET epoch = excluded.epoch,"
+                " committed_at = now() WHERE c.epoch < excluded.epoch"
             ).format(self.qualified(COMMITS)),
-            (lineage, operator_id, epoch),
+            (self.name, lineage, operator_id, epoch),
         )
         return noted.rowcount == 1
 
@@ -221,30 +223,53 @@ class PostgresTable:
         ).fetchone()
         return 0 if row is None else int(row[0])
 
+    def lock(self, connection: Connection, stage: str) -> bool:
+        """Keep others out of a table of staged rows; return false if one is writing into it."""
+        import psycopg
+        from psycopg import sql
+
+        statement = sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE NOWAIT")
+        try:
+            with connection.transaction():
+                connection.execute(statement.format(self.qualified(stage)))
+        except psycopg.errors.LockNotAvailable:
+            return False
+        return True
+
     def move(
         self,
         connection: Connection,
-        stage: str,
+        stages: Sequence[str],
         parts: Sequence[int],
         columns: Sequence[TableColumn],
     ) -> None:
-        """Move staged rows into the table; with a key, the last row of each key replaces others.
+        """Copy staged rows into the table; with a key, the last row of each key replaces others.
 
         Args:
             connection: in whose transaction it is done.
-            stage: the table of staged rows.
+            stages: the tables of staged rows.
             parts: their numbers, in the order in which they were staged.
             columns: of the rows.
         """
+        insertion = self._insertion("", stages, columns)
+        connection.execute(insertion, {"parts": list(parts)})
+
+    def empty(self, connection: Connection, stage: str, parts: Sequence[int]) -> None:
+        """Remove the rows of parts from a table of staged rows.
+
+        As a whole if nothing else is in it and nobody writes into it, which is the rule: rows that
+        are deleted one by one stay in the way of all that follow, until the server finds the time.
+        """
         from psycopg import sql
 
-        condition = "whale_part = ANY(%(parts)s)"
-        insertion = self._insertion("", self.qualified(stage), columns, condition)
-        connection.execute(insertion, {"parts": list(parts)})
-        connection.execute(
-            sql.SQL("DELETE FROM {} WHERE whale_part = ANY(%s)").format(self.qualified(stage)),
-            (list(parts),),
-        )
+        name = self.qualified(stage)
+        if self.lock(connection, stage):
+            others = sql.SQL("SELECT FROM {} WHERE whale_part <> ALL(%s) LIMIT 1").format(name)
+            if connection.execute(others, (list(parts),)).fetchone() is None:
+                connection.execute(sql.SQL("TRUNCATE {}").format(name))
+                return
+        deletion = sql.SQL("DELETE FROM {} WHERE whale_part = ANY(%s)").format(name)
+        connection.execute(deletion, (list(parts),))
 
     def keep_only(self, connection: Connection, stage: str, parts: Sequence[int]) -> None:
         """Remove the staged rows of other parts."""
@@ -277,36 +302,41 @@ class PostgresTable:
         )
 
     def _insertion(
-        self, verb: str, stage: Any, columns: Sequence[TableColumn], condition: str
+        self, verb: str, stages: Sequence[str], columns: Sequence[TableColumn]
     ) -> sql.Composed:
         from psycopg import sql
 
         names = [column.name for column in columns]
+        staged = sql.SQL(" UNION ALL ").join(
+            sql.SQL("SELECT whale_part, whale_row, {} FROM {}").format(
+                _names(names), self.qualified(stage)
+            )
+            for stage in stages
+        )
         if not self.key:
-            return sql.SQL(verb + "INSERT INTO {0} ({1}) SELECT {1} FROM {2} WHERE ").format(
-                self.qualified(), _names(names), stage
-            ) + sql.SQL(condition)
+            return sql.SQL(
+                verb + "INSERT INTO {} ({}) SELECT {} FROM ({}) AS staged"
+                " WHERE whale_part = ANY(%(parts)s)"
+            ).format(self.qualified(), _names(names), _names(names, "staged"), staged)
         rest = [name for name in names if name not in self.key]
         changes = sql.SQL(", ").join(
             sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in rest
         )
         action = sql.SQL("UPDATE SET {}").format(changes) if rest else sql.SQL("NOTHING")
         # In the order of the key, so that two that replace the same rows do not wait in a ring.
-        last = (
-            sql.SQL("")
-            if verb
-            else sql.SQL(", array_position(%(parts)s, whale_part) DESC, whale_row DESC")
-        )
         return sql.SQL(
-            verb + "INSERT INTO {table} ({names}) SELECT DISTINCT ON ({key}) {names} FROM {stage}"
-            " WHERE {condition} ORDER BY {key}{last} ON CONFLICT ({key}) DO {action}"
+            verb + "INSERT INTO {table} ({names}) SELECT DISTINCT ON ({staged_key}) {staged_names}"
+            " FROM ({staged}) AS staged JOIN unnest(%(parts)s::bigint[]) WITH ORDINALITY"
+            " AS part (number, place) ON staged.whale_part = part.number"
+            " ORDER BY {staged_key}, part.place DESC, staged.whale_row DESC"
+            " ON CONFLICT ({key}) DO {action}"
         ).format(
             table=self.qualified(),
             names=_names(names),
+            staged_names=_names(names, "staged"),
+            staged=staged,
             key=_names(self.key),
-            stage=stage,
-            condition=sql.SQL(condition),
-            last=last,
+            staged_key=_names(self.key, "staged"),
             action=action,
         )
 
@@ -321,10 +351,10 @@ def number_of(stage: str) -> int:
     return (zlib.crc32(stage.encode()) & 0x7FFF_FFFF) or 1
 
 
-def _names(names: Sequence[str]) -> sql.Composed:
+def _names(names: Sequence[str], *table: str) -> sql.Composed:
     from psycopg import sql
 
-    return sql.SQL(", ").join(map(sql.Identifier, names))
+    return sql.SQL(", ").join(sql.Identifier(*table, name) for name in names)
 
 
 def _definition(column: TableColumn) -> sql.Composed:

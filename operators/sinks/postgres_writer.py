@@ -78,7 +78,8 @@ class PostgresWriter(SinkWriter):
         self._instance = instance
         self._token = token
         prefix = sink.table.stage_prefix(token, sink.operator_id)
-        self._stage = f"{prefix}{instance}"
+        self._stages = [f"{prefix}{instance}_{turn}" for turn in (0, 1)]
+        self._turn = 0  # of the part that is being written
         self._schema = WriterSchema(operator_id)
         self._buffer: RowBuffer | None = None
         self._columns: tuple[TableColumn, ...] = ()
@@ -116,7 +117,8 @@ class PostgresWriter(SinkWriter):
             return None
         with server_errors(self._table.described):
             self._table.create(self._connection, self._columns)
-            self._table.move(self._connection, self._stage, [self._part], self._columns)
+            self._table.move(self._connection, [self._stage], [self._part], self._columns)
+            self._table.empty(self._connection, self._stage, [self._part])
             self._connection.commit()
         return self._receipt(None)
 
@@ -134,17 +136,24 @@ class PostgresWriter(SinkWriter):
                 copying.__exit__(InterruptedError, InterruptedError("the job was aborted"), None)
             connection.rollback()
             release_all(connection)
-            self._table.drop_unused(connection, self._stage)
+            for stage in self._stages:
+                self._table.drop_unused(connection, stage)
             connection.commit()
         connection.close()
+
+    @property
+    def _stage(self) -> str:
+        """The table of staged rows for the part that is being written."""
+        return self._stages[self._turn]
 
     def _meet_table(self, schema: pa.Schema) -> None:
         """Compare the columns of the first rows with the table's, if there is one."""
         self._connection = connect(self._sink.dsn, self._table.described)
         with server_errors(self._table.described):
-            hold(self._connection, number_of(self._stage))
             self._columns = self._table.matched(self._connection, schema)
-            self._table.create_stage(self._connection, self._stage, self._columns)
+            for stage in self._stages:
+                hold(self._connection, number_of(stage))
+                self._table.create_stage(self._connection, stage, self._columns)
             self._connection.commit()
             self._table.check_key(self._connection, self._stage, self._columns)
             self._connection.commit()
@@ -208,6 +217,8 @@ class PostgresWriter(SinkWriter):
             payload = StagedRows(
                 self._token, epoch, self._stage, self._part, rows, self._columns
             ).to_payload()
+        if rows:
+            self._turn = 1 - self._turn
         serialized = None if schema is None else schema.serialize().to_pybytes()
         return Staged(self._instance, rows, 0, serialized, payload=payload)
 
@@ -220,9 +231,12 @@ def by_stage(parts: Sequence[StagedRows]) -> dict[str, list[StagedRows]]:
     """
     found: dict[str, list[StagedRows]] = {}
     for part in parts:
-        if part.rows:
-            found.setdefault(part.stage, []).append(part)
-            if part.columns != found[part.stage][0].columns:
-                msg = f"the rows staged in {part.stage} have other columns than earlier ones"
-                raise OutputError(msg)
+        if not part.rows:
+            continue
+        found.setdefault(part.stage, []).append(part)
+        if {one.name for one in part.columns} != {one.name for one in parts[0].columns}:
+            msg = (
+                f"the rows staged in {part.stage} have other columns than those in {parts[0].stage}"
+            )
+            raise OutputError(msg)
     return found
