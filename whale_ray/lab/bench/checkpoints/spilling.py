@@ -49,25 +49,25 @@ def spilling_rows(folder: Path, quick: bool) -> list[BenchRow]:
     return rows
 
 
-def _zipf(random: np.random.Generator, keys: int) -> np.ndarray[Any, Any]:
-    return np.floor(keys ** random.random(BATCH_ROWS)).astype(np.int64)
+def _zipf(generator: np.random.Generator, keys: int) -> np.ndarray[Any, Any]:
+    return np.floor(keys ** generator.random(BATCH_ROWS)).astype(np.int64)
 
 
-def _uniform(random: np.random.Generator, keys: int) -> np.ndarray[Any, Any]:
-    return random.integers(0, keys, BATCH_ROWS)
+def _uniform(generator: np.random.Generator, keys: int) -> np.ndarray[Any, Any]:
+    return generator.integers(0, keys, BATCH_ROWS)
 
 
 def _rate(budget: StateBudget, keys: int, batches: int, draw: Any) -> tuple[float, int]:
     """Return rows per second once all keys are there, and what the state takes."""
     fields = (RecordField("n", np.dtype(np.int64)), RecordField("sum", np.dtype(np.float64)))
     store = KeyedStore(RecordLayout(Schema.of(key="int64"), fields), budget, "bench")
-    random = np.random.default_rng(1)
-    order = random.permutation(keys)
+    generator = np.random.default_rng(1)
+    order = generator.permutation(keys)
     for first in range(0, keys, BATCH_ROWS):
         _add(store, order[first : first + BATCH_ROWS])
     taken_s = 0.0
     for _ in range(batches):
-        drawn = draw(random, keys)
+        drawn = draw(generator, keys)
         begin_s = time.perf_counter()
         _add(store, drawn)
         taken_s += time.perf_counter() - begin_s
