@@ -175,13 +175,12 @@ class TaskBuilder:
         runtime = self._settings.runtime
         with naming_user_errors(context):
             reader = self._open(cast(Source, node.payload), context)
-            assigner = _assigner(node, reader)
         return SourceNode(
             context,
             self._worker,
             reader,
             output,
-            assigner,
+            _assigner(node),
             watermark_slots(self._plan).get((node.id, context.instance)),
             runtime.source_batch_rows,
             int(runtime.max_drift_ms * 1e6),
@@ -388,12 +387,10 @@ class _TaskAssembly:
         return targets[0] if len(targets) == 1 else FanOut(targets)
 
 
-def _assigner(
-    node: OperatorNode, reader: SourceReader
-) -> EventTimeAssigner | SplitEventTimes | None:
+def _assigner(node: OperatorNode) -> EventTimeAssigner | SplitEventTimes | None:
     """Return what assigns event time to a source's rows, if it has any: by split if it has some."""
     if node.event_time is None:
         return None
-    if reader.splits() is None:
-        return EventTimeAssigner(node.event_time, node.id)
-    return SplitEventTimes(node.event_time, node.id)
+    if cast(Source, node.payload).has_splits:
+        return SplitEventTimes(node.event_time, node.id)
+    return EventTimeAssigner(node.event_time, node.id)

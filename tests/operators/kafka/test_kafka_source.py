@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import subprocess
+import sys
+import textwrap
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -22,6 +26,7 @@ from whale_ray.operators.kafka.partitions import Partition, owned
 from whale_ray.operators.snapshots import Position
 from whale_ray.operators.sources.base import Source, SourceReader
 from whale_ray.operators.sources.kafka import KafkaSource
+from whale_ray.testing import check_source
 from whale_ray.testing.driving import instance_context
 from whale_ray.transport.clock import SystemClock
 from whale_ray.transport.wire.batch import Batch
@@ -476,3 +481,33 @@ def test_new_partitions_never_move_others() -> None:
         assert sorted(one for share in shares for one in share) == many
         for instance in range(parallelism):
             assert set(owned(few, topics, instance, parallelism)) <= set(shares[instance])
+
+
+def test_it_keeps_to_the_contract_of_sources() -> None:
+    """All messages are in one partition: those of several come in any order."""
+    program = """
+        import sys
+        from tests.operators.kafka.kafka_cluster import mock_cluster
+        with mock_cluster() as cluster:
+            topic = cluster.topic()
+            cluster.write(topic, [{"value": b'{"n":%d}' % n, "partition": 1} for n in range(50)])
+            print(cluster.servers, topic, flush=True)
+            sys.stdin.read()
+    """
+    # In a process of its own: sockets that stay open here are the source's, not the cluster's.
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        cwd=Path(__file__).parents[3],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        servers, topic = process.stdout.readline().split()
+        config = {"fetch.wait.max.ms": 5}
+        check_source(
+            lambda: sources.kafka(
+                topic, servers, schema={"n": "int64"}, end="latest", config=config
+            )
+        )
+        process.communicate("")
