@@ -61,6 +61,7 @@ class SealedKeys(SealingByDump):
         """See `Sealing.take`."""
         from .changed_keys import latest_rows
 
+        chunks = list(chunks)  # each is read from its file once
         for rows in latest_rows(chunks, self._opened().keys[0], self._opened().state_budget):
             self.load(rows)
         if whole and self._state is not None and all(chunk.identity for chunk in chunks):
