@@ -291,6 +291,8 @@ class DetachedRunner(JobRunner):
         """Return the job's state, or "gone" after its end."""
         try:
             return str(ray.get(self._controller.state.remote(), timeout=_ANSWER_TIMEOUT_S))
+        except (ActorUnavailableError, GetTimeoutError):
+            return "restarting"  # the controller, not the job
         except RayError:
             return "gone"
 
