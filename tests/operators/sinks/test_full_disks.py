@@ -16,6 +16,7 @@ import pytest
 import whale_ray as whale
 from whale_ray.configs.errors import OutputError, ResourceError
 from whale_ray.operators import sinks
+from whale_ray.operators.sinks.base import CommitId, Staged
 from whale_ray.ray_bridge import folders
 from whale_ray.ray_bridge.dataset import ray_dataset_sink
 from whale_ray.spark.sink import _write
@@ -86,6 +87,28 @@ def test_an_unbounded_jobs_parts_stay_when_there_is_no_more_room(small_disk: Pat
     assert {len((small_disk / "out" / name).read_text().splitlines()) for name in names[1:]} == {
         1_001
     }
+
+
+def test_epochs_without_room_are_not_half_visible(small_disk: Path) -> None:
+    sink = sinks.csv(small_disk / "out")
+    writer = sink.open(instance_context(), "job")
+    staged: list[Staged] = []
+
+    def fill() -> None:
+        for epoch in range(1, 10):
+            writer.write(noise(1_000))
+            part = writer.stage_epoch(epoch)
+            assert part is not None
+            staged.append(part)
+
+    with pytest.raises(OutputError, match=NO_ROOM):
+        fill()
+    writer.abort()
+    assert os.listdir(small_disk) == [".out.whale-job"]
+    sink.recover("job", staged, bounded=False)
+    sink.commit(CommitId("job", len(staged)), staged)
+    lines = [len(path.read_text().splitlines()) for path in (small_disk / "out").glob("part-*")]
+    assert lines == [1_001] * len(staged) != []
 
 
 def test_a_job_that_fills_a_disk_reports_one_line(small_disk: Path) -> None:
