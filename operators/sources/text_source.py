@@ -142,10 +142,10 @@ class TextSource(Source):
         parser: BlockParser | None = None
         for block in self.blocks(path, offset, line):
             body = block
-            if parser is None:
-                head = next(self.blocks(path)) if offset else block
-                parser, rest = self._parser(path, head, schema, progress.rejected)
-                body = block if offset else rest
+            if parser is None and offset:
+                parser, _ = self._parser(path, next(self.blocks(path)), schema, progress.rejected)
+            elif parser is None:
+                parser, body = self._parser(path, block, schema, progress.rejected)
             here = {**like, "offset": body.offset, "line": body.first_line, "rows": passed_on}
             progress.enter(unit, here)
             rows = 0
@@ -158,6 +158,7 @@ class TextSource(Source):
                     yield batch
                 elif skipped < batch.num_rows:
                     yield batch.slice(skipped)
+                del batch  # its memory serves the next block
 
     def blocks(self, path: str, offset: int = 0, line: int = 1) -> Iterator[TextBlock]:
         """Yield a file in blocks of whole records, from a block's offset and line on."""
