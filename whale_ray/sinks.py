@@ -64,7 +64,8 @@ def each(function: Callable[[Row], object] | ColumnFunction[object]) -> Sink:
     again for rows of an attempt that failed, or behind the last checkpoint. So its effect must be
     idempotent, such as to set a value by a key. Its return value is ignored. An error that it
     raises fails the job, with a message that has the operator and the row. A batch is read-only and
-    valid only during the call. If a connection must be opened and closed, write a sink of your own instead.
+    valid only during the call. If a connection must be opened and closed, write a sink of your own
+    instead.
 
     Raises:
         UsageError: `function` is not a function of one argument.
