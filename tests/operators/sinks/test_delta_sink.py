@@ -58,8 +58,11 @@ def named(path: Path) -> set[str]:
     return {uri.rpartition("/")[2] for uri in DeltaTable(path).file_uris()}
 
 
-@pytest.mark.parametrize("partition_by", ["", "id"])
-def test_the_sink_keeps_its_promises(tmp_path: Path, partition_by: str) -> None:
+@pytest.mark.parametrize(
+    ("partition_by", "many"),
+    [("", 1_000), ("id", 30), pytest.param("", 100_000, marks=pytest.mark.long)],
+)
+def test_the_sink_keeps_its_promises(tmp_path: Path, partition_by: str, many: int) -> None:
     places = map(str, range(100))
 
     def read(sink: Any) -> list[dict[str, Any]]:
@@ -70,7 +73,7 @@ def test_the_sink_keeps_its_promises(tmp_path: Path, partition_by: str) -> None:
         return delta(tmp_path / next(places), partition_by=partition_by or ())
 
     # A partition has a file of its own.
-    check_sink(make, read, ids=30 if partition_by else 1_000, failure_rates=(0.0, 0.3))
+    check_sink(make, read, ids=many, failure_rates=(0.0, 0.3))
 
 
 @pytest.fixture
