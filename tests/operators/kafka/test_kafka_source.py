@@ -422,34 +422,6 @@ def test_no_broker_for_too_long(several: MockCluster, monkeypatch: pytest.Monkey
         several.start_broker(-1)
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"topics": []}, "must be one name"),
-        ({"topics": ["a", "a"]}, "several different ones"),
-        ({"bootstrap_servers": ""}, "no bootstrap_servers"),
-        ({"value": "jsn"}, "did you mean 'json'"),
-        ({"schema": None}, "needs schema="),
-        ({"value": "bytes"}, "leave out schema="),
-        ({"columns": ["keys"]}, "a message has key"),
-        ({"columns": "key"}, "pass a list"),
-        ({"columns": {"n": "key"}}, "two columns 'n'"),
-        ({"start": "first"}, "is no place in a topic"),
-        ({"start": {0: -1}}, "is no place in a topic"),
-        ({"start": dt.datetime(2020, 1, 1)}, "no time zone"),  # noqa: DTZ001  that is the mistake
-        ({"end": "earliest"}, "leaves no row"),
-        ({"on_expired": "skip"}, "is unknown"),
-        ({"find_partitions_s": 0}, "must be above 0"),
-        ({"config": {"group.id": "x"}}, "pass group="),
-    ],
-)
-def test_arguments_that_are_refused(options: dict[str, Any], told: str) -> None:
-    given: dict[str, Any] = {"topics": "t", "bootstrap_servers": "b:1", "schema": {"n": "int64"}}
-    given |= options
-    with pytest.raises(InputError, match=told):
-        sources.kafka(given.pop("topics"), given.pop("bootstrap_servers"), **given)
-
-
 def test_settings_that_the_client_refuses(cluster: MockCluster) -> None:
     source = sources.kafka("t", cluster.servers, schema={"n": "int64"}, config={"no.such": 1})
     with pytest.raises(InputError, match=r"refuses config=: .*no\.such"):
@@ -465,22 +437,6 @@ def test_positions_and_offsets_of_other_topics_are_refused(cluster: MockCluster)
         source_of(cluster, topic, start={0: 1})
     with pytest.raises(InputError, match=r"names topic-\d+/9; it is not there"):
         source_of(cluster, topic, start=dict.fromkeys([*range(PARTITIONS), 9], 0))
-
-
-def test_passwords_are_not_shown() -> None:
-    source = sources.kafka("t", "b:1", schema={"n": "int64"}, config={"sasl.password": "secret"})
-    assert "secret" not in repr(source) + source.describe()
-
-
-def test_new_partitions_never_move_others() -> None:
-    topics = ["a", "b"]
-    for parallelism in range(1, 6):
-        few = [Partition(topic, n) for topic in topics for n in range(3)]
-        many = [Partition(topic, n) for topic in topics for n in range(7)]
-        shares = [owned(many, topics, one, parallelism) for one in range(parallelism)]
-        assert sorted(one for share in shares for one in share) == many
-        for instance in range(parallelism):
-            assert set(owned(few, topics, instance, parallelism)) <= set(shares[instance])
 
 
 def test_it_keeps_to_the_contract_of_sources() -> None:
