@@ -6,11 +6,11 @@ heavy library is imported before rows arrive.
 
 from .base import CommitId, Sink, SinkResult, SinkWriter, Staged
 from .collect import collect
-from .delta import delta
+from .delta_sink import delta
 from .each import EachBatch, EachRow, print
 from .files import csv, json_lines, parquet
-from .kafka import kafka
-from .postgres import postgres
+from .kafka_sink import kafka
+from .postgres_sink import postgres
 
 __all__ = [
     "CommitId",

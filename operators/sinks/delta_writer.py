@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ...transport.wire.batch import Batch
-    from .delta import DeltaSink
+    from .delta_sink import DeltaSink
 
 _GROUP_ROWS = 131_072
 _GROUP_BYTES = 32 << 20

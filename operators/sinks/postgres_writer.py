@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ...transport.wire.batch import Batch
-    from .postgres import PostgresSink
+    from .postgres_sink import PostgresSink
 
 PUBLICATION = 0
 """The number of a bounded job's only commit; epochs are numbered from 1."""

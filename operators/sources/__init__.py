@@ -6,9 +6,9 @@ heavy library is imported before a worker opens its share.
 
 from .base import BadRows, Source, SourceReader
 from .csv_files import csv
-from .growing_folder import growing_folder
+from .growing_folders import growing_folder
 from .json_lines_files import json_lines
-from .kafka import kafka
+from .kafka_topics import kafka
 from .parquet_files import parquet
 from .poisson_rate import poisson
 from .rows import iterable

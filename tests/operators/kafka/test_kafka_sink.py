@@ -26,7 +26,7 @@ from whale_ray.operators.kafka.commit_protocol import (
     Write,
 )
 from whale_ray.operators.sinks.base import CommitId, Sink, SinkWriter, Staged
-from whale_ray.operators.sinks.kafka import TransactionalKafkaSink
+from whale_ray.operators.sinks.kafka_sink import TransactionalKafkaSink
 from whale_ray.testing.driving import instance_context
 from whale_ray.transport.clock import VirtualClock
 from whale_ray.transport.wire.batch import Batch

@@ -25,7 +25,7 @@ from whale_ray.operators.kafka import reader as readers
 from whale_ray.operators.kafka.partitions import Partition, owned
 from whale_ray.operators.snapshots import Position
 from whale_ray.operators.sources.base import Source, SourceReader
-from whale_ray.operators.sources.kafka import KafkaSource
+from whale_ray.operators.sources.kafka_topics import KafkaSource
 from whale_ray.testing import check_source
 from whale_ray.testing.driving import instance_context
 from whale_ray.transport.clock import SystemClock

@@ -26,8 +26,8 @@ import whale_ray as whale
 from tests.operators.sinks.epoch_jobs import EpochJob
 from whale_ray.configs.errors import OutputError, UsageError
 from whale_ray.operators.sinks.base import CommitId
-from whale_ray.operators.sinks.delta import DeltaSink, delta
 from whale_ray.operators.sinks.delta_log import DeltaLog
+from whale_ray.operators.sinks.delta_sink import DeltaSink, delta
 from whale_ray.testing import check_sink, instance_context, write_all
 from whale_ray.transport.wire.batch import Batch
 

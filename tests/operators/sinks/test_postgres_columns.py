@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from tests.operators.sinks.postgres_server import ask, do
-from whale_ray.operators.sinks.postgres import postgres
+from whale_ray.operators.sinks.postgres_sink import postgres
 from whale_ray.testing import write_all
 from whale_ray.transport.wire.batch import Batch
 

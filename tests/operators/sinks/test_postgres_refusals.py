@@ -11,7 +11,7 @@ import pytest
 
 from tests.operators.sinks.postgres_server import ask, do, staged_rows_left
 from whale_ray.configs.errors import OutputError, UsageError
-from whale_ray.operators.sinks.postgres import PostgresSink, postgres
+from whale_ray.operators.sinks.postgres_sink import PostgresSink, postgres
 from whale_ray.testing import write_all
 from whale_ray.transport.wire.batch import Batch
 

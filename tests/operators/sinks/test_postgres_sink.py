@@ -22,7 +22,7 @@ from tests.operators.sinks.epoch_jobs import EpochJob
 from tests.operators.sinks.postgres_server import ask, do, ids, postgres_server, staged_rows_left
 from whale_ray.configs.errors import OutputError
 from whale_ray.operators.sinks.base import CommitId
-from whale_ray.operators.sinks.postgres import postgres
+from whale_ray.operators.sinks.postgres_sink import postgres
 from whale_ray.operators.sinks.postgres_tables import PostgresTable
 from whale_ray.testing import check_sink, instance_context, write_all
 from whale_ray.transport.wire.batch import Batch
