@@ -23,6 +23,7 @@ __all__ = [
     "export_slots",
     "field_columns",
     "import_nodes",
+    "set_column",
     "with_columns",
     "write_fields",
 ]
@@ -38,8 +39,9 @@ def export_nodes(store: KeyedStore, nodes: npt.NDArray[np.int64]) -> Batch:
 def export_slots(store: KeyedStore, slots: npt.NDArray[np.int64]) -> Batch:
     """Return the keys of some records as `export_nodes` does."""
     columns = field_columns(store.records[slots], store.layout.fields)
-    if store.layout.bits:
-        columns["##set"] = Column.of(np.ascontiguousarray(store.records["#set"][slots]))
+    for name, bit in store.layout.bits.items():
+        is_set = (store.records["#set"][slots] >> np.uint64(bit)) & np.uint64(1)
+        columns[set_column(name)] = Column.of(is_set.astype(np.bool_))
     for field in store.layout.fields:
         if field.heap:
             columns[column_name(field.name)] = store.values(field.name, slots, _BINARY)
@@ -52,18 +54,27 @@ def import_nodes(store: KeyedStore, batch: Batch) -> npt.NDArray[np.int64]:
     hashes, _ = hash_keys(batch, layout.keys.names)
     store.reserve(batch.num_rows)
     slots = store.slots(hashes, batch)
-    write_fields(store.records, slots, layout.fields, batch)
-    for field in layout.fields:
+    fields = [field for field in layout.fields if column_name(field.name) in batch.schema]
+    write_fields(store.records, slots, fields, batch)
+    for field in fields:
         if field.heap:
             store.write_values(field.name, slots, batch.column(column_name(field.name)))
-    if layout.bits:
-        store.records["#set"][slots] = batch.column("##set").data
+        if field.nullable:
+            mask = np.uint64(1 << layout.bits[field.name])
+            is_set = batch.column(set_column(field.name)).data
+            marks = store.records["#set"]
+            marks[slots] = np.where(is_set, marks[slots] | mask, marks[slots] & ~mask)
     return slots
 
 
 def column_name(field: str) -> str:
     """Return the column of an exported field, which no key column is called."""
     return f"#{field}"
+
+
+def set_column(field: str) -> str:
+    """Return the column that tells which keys have a value of a nullable field."""
+    return f"##{field}"
 
 
 def field_columns(records: npt.NDArray[Any], fields: Iterable[RecordField]) -> dict[str, Column]:
@@ -82,10 +93,17 @@ def write_fields(
     fields: Iterable[RecordField],
     batch: Batch,
 ) -> None:
-    """Write what `field_columns` returned into the records of `slots`."""
+    """Write what `field_columns` returned into the records of `slots`.
+
+    Numbers may have been of a narrower type then.
+    """
     for field in fields:
         if not field.heap:
-            data = np.ascontiguousarray(batch.column(column_name(field.name)).data)
+            column = batch.column(column_name(field.name))
+            if column.type != _type_of(field):
+                records[field.name][slots] = column.data.astype(field.dtype, casting="safe")
+                continue
+            data = np.ascontiguousarray(column.data)
             shape = (batch.num_rows, *field.dtype.shape)
             records[field.name][slots] = data.view(field.dtype.base).reshape(shape)
 

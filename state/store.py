@@ -414,6 +414,9 @@ class KeyedStore:
     def import_nodes(self, batch: Batch) -> Slots:
         """Take the keys that another store exported; a key that is here already is replaced.
 
+        Fields that the other store did not have keep their initial values, and numbers may have
+        been of a narrower type there.
+
         Returns: the record of each row, int64 (n,).
 
         Raises:

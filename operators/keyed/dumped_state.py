@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...configs.errors import InputError
-from ...state.node_transfer import column_name
+from ...state.node_transfer import column_name, set_column
 from ...state.timers import NO_TIME
 from ...transport.wire.arrow import type_to_arrow
 from ...transport.wire.types import DataType
@@ -29,7 +29,6 @@ _DECLARATION = re.compile(
     r"(?: \(\w+ time\))?(?: of (?P<type>.+?))?(?: to (?P<to>.+?))?(?:, ttl .+)?"
 )
 _NULLABLE = ("min", "max", "value")
-_SET = "##set"
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,6 @@ def declared_table(dumped: Sequence[pa.Table], values: Sequence[DeclaredValue]) 
     main = pa.concat_tables(mains).combine_chunks()
     keys = {name: main.column(name) for name in main.column_names if not name.startswith("#")}
     columns: dict[str, Any] = {}
-    nullable = [one.name for one in values if one.kind in _NULLABLE]
     for one in values:
         column = column_name(one.name)
         if column not in main.column_names:
@@ -103,8 +101,7 @@ def declared_table(dumped: Sequence[pa.Table], values: Sequence[DeclaredValue]) 
         elif one.kind == "timer":
             columns[one.name] = _times(main.column(column))
         else:
-            bit = nullable.index(one.name) if one.name in nullable else None
-            columns[one.name] = _plain(one, main, column, bit)
+            columns[one.name] = _plain(one, main, column)
     return _table(keys, columns)
 
 
@@ -118,12 +115,12 @@ def _has_entries(value: DeclaredValue) -> bool:
     return value.kind in ("list", "map")
 
 
-def _plain(value: DeclaredValue, main: pa.Table, column: str, bit: int | None) -> pa.Array:
+def _plain(value: DeclaredValue, main: pa.Table, column: str) -> pa.Array:
     found = _typed(_array(main.column(column)), value.type)
-    if bit is None:
+    if value.kind not in _NULLABLE:
         return found
-    is_set = np.asarray(main.column(_SET)) >> np.uint64(bit) & np.uint64(1)
-    return pc.if_else(pa.array(is_set.astype(bool)), found, pa.scalar(None, found.type))
+    is_set = _array(main.column(set_column(value.name)))
+    return pc.if_else(is_set, found, pa.scalar(None, found.type))
 
 
 def _times(column: pa.ChunkedArray) -> pa.Array:

@@ -360,6 +360,10 @@ class KeyedState:
             times = np.zeros(batch.num_rows, np.int64) if self.ttl_clock == "event" else None
             yield batch.with_times(times)
 
+    def dumps_as(self, rows: Batch) -> bool:
+        """Return whether rows that begin a dump have the columns that this state has."""
+        return rows.schema == export_slots(self.store, np.empty(0, np.int64)).schema
+
     def note_changes(self) -> ChangedKeys:
         """Note from now on which keys change."""
         self.settle()

@@ -64,7 +64,9 @@ class SealedKeys(SealingByDump):
         chunks = list(chunks)  # each is read from its file once
         for rows in latest_rows(chunks, self._opened().keys[0], self._opened().state_budget):
             self.load(rows)
-        if whole and self._state is not None and all(chunk.identity for chunk in chunks):
+        if not whole or self._state is None or not all(chunk.identity for chunk in chunks):
+            return
+        if self._state.dumps_as(chunks[0].rows):  # else another version of the class wrote them
             self._versions = self._new_versions(self._state, chunks)
 
     def _new_versions(self, state: KeyedState, chunks: Sequence[StateChunk]) -> StateVersions:

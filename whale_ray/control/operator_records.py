@@ -1,7 +1,7 @@
 """What identifies a topology's operators to a later version of it, which goes on with their state.
 
-Operators are matched by their ids. One that keeps something must be of the same kind; one that is
-gone may only be left out if the user says so.
+Operators are matched by their ids. One that keeps something must be of the same kind, and keep the
+same, or what `state_migration` allows; one that is gone may only be left out if the user says so.
 """
 
 from __future__ import annotations
@@ -64,7 +64,11 @@ def check_restorable(logical: LogicalPlan, manifest: Manifest, without: Collecti
 
 
 def _check_same(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    from .state_migration import is_migratable  # loads what is compiled
+
     for what, meaning in _COMPARED.items():
+        if what == "state" and is_migratable(before.get(what, ()), now[what]):
+            continue
         if before.get(what) != now[what]:
             msg = (
                 f"operator {name!r} {meaning} {_text(before.get(what))} when the checkpoint was"

@@ -111,6 +111,40 @@ def test_an_operator_that_keeps_something_else_is_refused_by_name(
     assert str(caught.value) == message + REMEDY
 
 
+class Widened(whale.KeyedProcess):
+    """All that may follow upon `Narrow`."""
+
+    small = state.value("int64")
+    wide = state.sum("float64")
+    counted = state.min("float64")
+    seen = state.map("int64", "double")
+    quiet = state.timer()
+
+    def on_row(self, row: Any, out: Any) -> None:
+        self.small.set(row.price)
+
+    def on_timer(self, timer: Any, out: Any) -> None:
+        self.clear()
+
+
+class Narrow(whale.KeyedProcess):
+    wide = state.sum("float32")
+    small = state.value("uint32")
+    counted = state.min("int32")
+
+    def on_row(self, row: Any, out: Any) -> None:
+        self.small.set(row.price)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(Spent, SpentAndSeen), (Narrow, Widened)], ids=["handle", "types"]
+)
+def test_a_value_may_be_added_and_numbers_may_become_wider(before: type, after: type) -> None:
+    check_restorable(keyed(after).logical_plan(), taken_of(keyed(before)), ())
+    with pytest.raises(InputError, match="operator 'state' kept"):
+        check_restorable(keyed(before).logical_plan(), taken_of(keyed(after)), ())
+
+
 def test_an_operator_that_is_gone_may_be_given_up() -> None:
     taken, logical = taken_of(keyed(Spent)), without_state().logical_plan()
     with pytest.raises(InputError) as caught:
