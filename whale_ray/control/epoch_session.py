@@ -14,6 +14,7 @@ from dataclasses import replace
 from ..configs.errors import OutputError
 from ..configs.settings import CheckpointSettings
 from ..metrics.checkpoint_metrics import CheckpointMetrics
+from ..metrics.counters import LatencyHistogram
 from ..plan.assignment import Assignment, job_is_bounded
 from ..state.epochs import coordinator_events as events
 from ..state.epochs.coordinator import EpochCoordinator
@@ -82,6 +83,8 @@ class EpochSession:
         self._told: list[EpochCounted | EpochsOver | EpochsFailed] = []
         self._metrics = CheckpointMetrics()
         self._counted_begun_ns: int | None = None
+        self._aligned = LatencyHistogram()
+        self._is_aligned = False
         self.writer = writer
         self.savepoints = Savepoints(first_request)
 
@@ -95,7 +98,8 @@ class EpochSession:
         """Return how many there were, and what the last one was like."""
         begun_ns = self._counted_begun_ns
         age_ms = None if begun_ns is None else (now_ns - begun_ns) // _NS_PER_MS
-        return replace(self._metrics, age_ms=age_ms)
+        aligned_p99_ms = self._aligned.quantile_ms(0.99)
+        return replace(self._metrics, age_ms=age_ms, aligned_p99_ms=aligned_p99_ms)
 
     # --- attempts ---------------------------------------------------------------------------------
 
@@ -184,9 +188,18 @@ class EpochSession:
         actions = coordinator.handle(event, now_ns // _NS_PER_MS)
         if isinstance(event, events.ManifestWritten):
             self._count(event.epoch, now_ns)
+        elif isinstance(event, events.Aligned) and event.epoch == self._last:
+            self._note_aligned(coordinator, now_ns)
         self._perform(actions, now_ns)
         if coordinator.over and not was_over:
             self._told.append(EpochsOver(self._attempt, stopped=self._is_stop))
+
+    def _note_aligned(self, coordinator: EpochCoordinator, now_ns: int) -> None:
+        """Measure how long the markers took, once they have come to all tasks."""
+        late, _ = coordinator.missing
+        if not late and not self._is_aligned and self._begun_ns is not None:
+            self._is_aligned = True
+            self._aligned.add(now_ns - self._begun_ns, 1)
 
     def _perform(self, actions: Iterable[events.Action], now_ns: int) -> None:
         for action in actions:
@@ -208,6 +221,7 @@ class EpochSession:
     def _begin(self, epoch: int, stop: bool, now_ns: int) -> None:
         assert self._coordinator is not None
         self._last, self._begun_ns, self._is_stop = epoch, now_ns, stop
+        self._is_aligned = False
         self.savepoints.begun(epoch, self._coordinator.serves)
         self._write_down()  # its number is used, even if this controller fails now
         self._tell(InjectMarker(epoch, stop))

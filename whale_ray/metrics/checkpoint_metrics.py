@@ -19,6 +19,8 @@ class CheckpointMetrics:
         new_nbytes: of these, what was written for it.
         duration_ms: from the beginning of the last one until its manifest was in the store.
         age_ms: since the last one began; None if there is none.
+        aligned_p99_ms: from the beginning of one until its markers had come everywhere, 99th
+            percentile; None before the first.
         restored: the epoch that the present attempt went on from, 0 if it began at the start.
         failure: why the last one that failed did; "" if none failed since the last that counts.
     """
@@ -30,6 +32,7 @@ class CheckpointMetrics:
     new_nbytes: int = 0
     duration_ms: int = 0
     age_ms: int | None = None
+    aligned_p99_ms: float | None = None
     restored: int = 0
     failure: str = ""
 

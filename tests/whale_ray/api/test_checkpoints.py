@@ -84,6 +84,7 @@ def test_a_job_that_loses_a_worker_goes_on_and_each_row_comes_once(
     metrics = job.metrics().checkpoints
     assert metrics is not None
     assert metrics.restored > 0
+    assert metrics.aligned_p99_ms is not None
     with pytest.raises(UsageError, match="has ended behind its checkpoint"):
         whale.submit(
             topology, on="processes", checkpoints=tmp_path / "state", restore="latest", **OFTEN

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ....metrics.checkpoint_metrics import CheckpointMetrics
 from ..report import Aim, BenchRow, median
 from ..streaming.inputs import write_inputs
 from ..streaming.jobs import answer_of_job, build
@@ -33,16 +34,18 @@ def rate_rows(folder: Path, quick: bool) -> list[BenchRow]:
         count = sum(inputs.rows[stream] for stream in workload.reads)
         seconds: dict[bool, list[float]] = {False: [], True: []}
         counted: list[float] = []
+        aligned_ms: list[float] = []
         for repetition in range(1 if quick else REPETITIONS):
             for has_checkpoints in (False, True):
                 settings: dict[str, Any] = {}
                 if has_checkpoints:
                     url = str(folder / f"{name}-{repetition}")
                     settings = {"checkpoints.url": url, "checkpoints.interval_ms": interval_ms}
-                taken_s, metrics = _run(name, folder, settings)
+                taken_s, made = _run(name, folder, settings)
                 seconds[has_checkpoints].append(taken_s)
-                if has_checkpoints:
-                    counted.append(metrics["checkpoints"])
+                if made is not None:
+                    counted.append(made.count)
+                    aligned_ms.append(made.aligned_p99_ms or 0.0)
         without_s, with_s = median(seconds[False]), median(seconds[True])
         rows.append(
             BenchRow(
@@ -53,14 +56,16 @@ def rate_rows(folder: Path, quick: bool) -> list[BenchRow]:
                 ratio=without_s / with_s,
                 against="without checkpoints",
                 aim=Aim("ratio", "at least", RATE_AIM),
-                also={"checkpoints": median(counted)},
+                also={"checkpoints": median(counted), "aligned p99 ms": max(aligned_ms)},
             )
         )
     return rows
 
 
-def _run(name: str, folder: Path, settings: Mapping[str, Any]) -> tuple[float, dict[str, float]]:
-    """Return the seconds of a job, and how many checkpoints it has made."""
+def _run(
+    name: str, folder: Path, settings: Mapping[str, Any]
+) -> tuple[float, CheckpointMetrics | None]:
+    """Return the seconds of a job, and what its checkpoints were like."""
     from ....api.submission import submit
 
     workload = workload_named(name)
@@ -68,5 +73,4 @@ def _run(name: str, folder: Path, settings: Mapping[str, Any]) -> tuple[float, d
     job = submit(topology, on="processes", workers=WORKERS, settings=settings)
     outcome = job.outcome()
     answer_of_job(workload, job)
-    made = outcome.metrics.checkpoints
-    return outcome.seconds, {"checkpoints": 0.0 if made is None else float(made.count)}
+    return outcome.seconds, outcome.metrics.checkpoints
