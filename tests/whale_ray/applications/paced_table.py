@@ -15,9 +15,6 @@ from whale_ray.operators.sources.base import Source, SourceReader
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.types import Schema
 
-PAUSE_MS = 1_000
-"""Longer than the interval of the checkpoints."""
-
 
 class PlannedFailureError(InputError):
     """The failure that a test asks for."""
@@ -27,13 +24,15 @@ class PlannedFailureError(InputError):
 class PacedTable(Source):
     """The rows of a table in `parts` equal parts, with a pause before each but the first.
 
-    With `fails_after`, the source fails in the middle of the part behind so many.
+    With `fails_after`, the source fails in the middle of the part behind so many. A pause is longer
+    than the interval of checkpoints in tests.
     """
 
     table: pa.Table
     parts: int = 5
     fails_after: int | None = None
     bounded: bool = True
+    pause_ms: int = 1_000
 
     def schema(self) -> Schema:
         return Schema.from_arrow(self.table.schema)
@@ -65,7 +64,7 @@ class _PacedReader(SourceReader):
     def read(self, max_rows: int) -> Batch | None:
         if self._row in self._pauses and self._row != self._paused_at:
             self._paused_at = self._row
-            self._resume_ns = self._clock.monotonic_ns() + PAUSE_MS * 1_000_000
+            self._resume_ns = self._clock.monotonic_ns() + self._source.pause_ms * 1_000_000
         if self.finished or self._clock.monotonic_ns() < self._resume_ns:
             return None
         ends = [self._row + max_rows, self._batch.num_rows]

@@ -29,8 +29,10 @@ from whale_ray.metrics.job_metrics import JobMetrics
 USER_CODE = Path(__file__).parents[1] / "user_code"
 MILEAGE = f"{USER_CODE / 'mileage.py'}:topology"
 FAILING = f"{USER_CODE / 'mileage.py'}:failing"
-SUITES = "transport, rows, streaming, ride-hailing, one-to-many, dynamic, options-market"
-COMMANDS = "run, explain, bench, simulate, doctor, list, stop, savepoint, resume, settings"
+SUITES = (
+    "transport, rows, streaming, checkpoints, ride-hailing, one-to-many, dynamic, options-market"
+)
+COMMANDS = "run, explain, bench, simulate, doctor, list, stop, savepoint, resume, state, settings"
 COMMANDS += ", completion"
 
 
