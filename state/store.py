@@ -95,10 +95,7 @@ class KeyedStore:
         self._start_empty()
 
     def sibling(self, layout: RecordLayout | None = None) -> KeyedStore:
-        """Return an empty store of the same layout, or of another, that shares this one's memory.
-
-        Stores of one layout have the same `records`.
-        """
+        """Return an empty store, of the same layout or another, that shares this one's memory."""
         return KeyedStore(
             self.layout if layout is None else layout,
             self._budget,
@@ -414,8 +411,7 @@ class KeyedStore:
     def import_nodes(self, batch: Batch) -> Slots:
         """Take the keys that another store exported; a key that is here already is replaced.
 
-        Fields that the other store did not have keep their initial values, and numbers may have
-        been of a narrower type there.
+        Fields that it did not have keep their initial values; its numbers may have been narrower.
 
         Returns: the record of each row, int64 (n,).
 
