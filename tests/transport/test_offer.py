@@ -197,6 +197,7 @@ class ComingAndGoing:
         child.starves, child.keeps = True, child.promise or None
         if self.chance.random() < 0.5:
             child.subscribed = False
+            child.number += 1
             child.peer.left(STREAM)
         if self.chance.random() < 0.5:
             self.dismiss(host)
@@ -290,6 +291,7 @@ class ComingAndGoing:
 
 
 @example(seed=250_000, chunks=None)  # a child whose mirror is full to the last byte
+@example(seed=99, chunks=None)  # one that starves, leaves, and subscribes anew
 @settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
