@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from ..configs.errors import InputError, UsageError
 from ..configs.settings import Settings
@@ -19,6 +20,9 @@ from ..state.epochs.manifest import Manifest
 from ..state.epochs.messages import RestorePoint
 
 LATEST = "latest"
+Where: TypeAlias = Literal["ray", "processes"]
+"""Where a job runs, other than in the calling process."""
+
 _MANIFESTS = "/manifests/"
 
 _log = logging.getLogger(__name__)
@@ -125,7 +129,15 @@ def find_manifest(restore: str, url: str) -> tuple[RestorePoint, Manifest] | Non
     return RestorePoint(store.url, found, manifest.epoch), manifest
 
 
-def keep_for_resume(assignment: Assignment) -> None:
+@dataclass(frozen=True)
+class KeptJob:
+    """What is kept beside checkpoints: the job as it was submitted, and where it ran."""
+
+    on: Where
+    envelope: Envelope
+
+
+def keep_for_resume(assignment: Assignment, on: Where) -> None:
     """Keep a job that takes checkpoints beside them, for `resume`.
 
     Raises:
@@ -134,11 +146,11 @@ def keep_for_resume(assignment: Assignment) -> None:
     """
     if has_checkpoints(assignment):
         store = CheckpointStore.at(assignment.settings.checkpoints.url)
-        store.write_job(assignment.job_id, pickle.dumps(seal(assignment)))
+        store.write_job(assignment.job_id, pickle.dumps(KeptJob(on, seal(assignment))))
 
 
-def kept_job(path: str) -> tuple[Assignment, RestorePoint, Manifest]:
-    """Return the job that wrote the newest checkpoint at a path, and that checkpoint.
+def kept_job(path: str) -> tuple[Assignment, Where, RestorePoint, Manifest]:
+    """Return the job that wrote the newest checkpoint at a path, where it ran, and that checkpoint.
 
     Raises:
         UsageError: there is no checkpoint, the job has finished behind it, or was run by another
@@ -159,10 +171,10 @@ def kept_job(path: str) -> tuple[Assignment, RestorePoint, Manifest]:
             f" restore={path!r}"
         )
         raise InputError(msg)
-    envelope = pickle.loads(packed)  # noqa: S301  # the user's own folder, as they name it
-    assert isinstance(envelope, Envelope)
-    _check_versions(envelope, job, path)
-    return unseal(envelope), point, manifest
+    kept = pickle.loads(packed)  # noqa: S301  # the user's own folder, as they name it
+    assert isinstance(kept, KeptJob)
+    _check_versions(kept.envelope, job, path)
+    return unseal(kept.envelope), kept.on, point, manifest
 
 
 def _check_versions(envelope: Envelope, job: str, path: str) -> None:

@@ -81,7 +81,7 @@ def submit_to_ray(
         undo.callback(release, assignment)
         if detach:
             _check_detachable(assignment)
-        keep_for_resume(assignment)
+        keep_for_resume(assignment, "ray")
         plan, job_id = assignment.plan, assignment.job_id
         follows = not detach and not ray_prints_output()
         keep_envelope(job_id, _sealed(assignment, options.runtime_env, follows))

@@ -33,6 +33,7 @@ from ..plan.preflight import preflight, unbounded_sources
 from ..transport.clock import Clock, SystemClock
 from .checkpoints import (
     CheckpointOptions,
+    Where,
     going_on,
     keep_for_resume,
     kept_job,
@@ -247,7 +248,7 @@ def _check_where(on: str, places: Sequence[HostPlace], options: RayOptions) -> N
 def resume(
     path: str | Path,
     *,
-    on: Literal["ray", "processes"] = "ray",
+    on: Where | None = None,
     address: str | None = None,
     workers: int | None = None,
     detach: bool = False,
@@ -261,7 +262,7 @@ def resume(
 
     Args:
         path: a folder of checkpoints, for the newest, or the path of a checkpoint or savepoint.
-        on: as for `submit`, like all that follow.
+        on: as for `submit`, like all that follow; None: where it ran before.
         address: of a Ray cluster.
         workers: the number of worker processes; None: as before.
         detach: let the job outlive this process.
@@ -273,7 +274,7 @@ def resume(
         InputError: a file of the checkpoint is damaged, or lacks.
         OutputError: another job uses the folder.
     """
-    before, point, manifest = kept_job(str(path))
+    before, ran_on, point, manifest = kept_job(str(path))
     settings = before.settings.with_overrides({"checkpoints.url": point.url})
     logical = before.plan.logical
     workers = workers or before.plan.workers
@@ -284,8 +285,8 @@ def resume(
         return going_on(begun, point, manifest)
 
     options = RayOptions(address, detach, queue, runtime_env)
-    _check_where(on, (), options)
-    if on == "processes":
+    _check_where(on or ran_on, (), options)
+    if (on or ran_on) == "processes":
         return start_on_processes(assign(settings, ()))
     return start_on_ray(logical, settings, workers, options, assign)
 
@@ -306,7 +307,7 @@ def start_on_processes(assignment: Assignment, places: Sequence[HostPlace] = ())
 
     name = assignment.plan.name
     _stop_earlier_job(name)
-    keep_for_resume(assignment)
+    keep_for_resume(assignment, "processes")
     supervisor = Supervisor(assignment, ProcessFleet(places), SystemClock())
     runner = ThreadRunner(name, supervisor)
     job = Job(assignment.job_id, name, runner, lambda: release(assignment))

@@ -72,7 +72,7 @@ def add_resume(commands: Any, finish: Finish) -> None:
     )
     command.add_argument("path", metavar="PATH", help="a folder of checkpoints, or one of them")
     command.add_argument(
-        "--on", choices=("ray", "processes"), default="ray", help="Ray actors, or plain processes"
+        "--on", choices=("ray", "processes"), help="Ray actors, or plain processes (as before)"
     )
     command.add_argument("--address", default=None, help="of a running Ray; else one is started")
     command.add_argument("--workers", type=int, default=None, help="worker processes")
@@ -94,15 +94,14 @@ def _resume(parsed: argparse.Namespace, finish: Finish) -> int:
             if getattr(parsed, option):
                 msg = f"--{option} means nothing with --on processes; leave one of them out"
                 raise UsageError(msg)
-        job = resume(parsed.path, on="processes", workers=parsed.workers)
-    else:
-        job = resume(
-            parsed.path,
-            address=parsed.address,
-            workers=parsed.workers,
-            detach=parsed.detach,
-            queue=parsed.queue,
-        )
+    job = resume(
+        parsed.path,
+        on=parsed.on,
+        address=parsed.address,
+        workers=parsed.workers,
+        detach=parsed.detach,
+        queue=parsed.queue,
+    )
     return finish(job, parsed)
 
 

@@ -139,7 +139,7 @@ def test_what_kills_everything_is_survived(tmp_path: Path, no_leaks: None) -> No
         driver.wait()
     script.unlink()
     (tmp_path / "go").touch()
-    job = whale.resume(state, on="processes", workers=1)
+    job = whale.resume(state, workers=1)  # on processes, as before
     job.wait(60)
     assert job.state == "finished"
     assert visible(tmp_path) == expected(COUNT)
