@@ -1,15 +1,16 @@
-"""A source of a table that makes pauses, in which checkpoints are taken, and that may fail once."""
+"""A source that makes pauses, in which checkpoints are taken, and may fail; a sink that fails."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from whale_ray.configs.errors import InputError
 from whale_ray.operators.process import InstanceContext
+from whale_ray.operators.sinks.base import Delivery, Sink, SinkResult, SinkWriter, Staged
 from whale_ray.operators.snapshots import Position
 from whale_ray.operators.sources.base import Source, SourceReader
 from whale_ray.transport.wire.batch import Batch
@@ -85,3 +86,50 @@ class _PacedReader(SourceReader):
 
     def position(self) -> dict[str, Any]:
         return {"row": self._row}
+
+
+@dataclass(frozen=True)
+class FailingSink(Sink):
+    """Another sink of a bounded job, which fails after so many rows."""
+
+    inner: Sink
+    rows: int
+    delivery: ClassVar[Delivery | None] = "exactly once"
+
+    def prepare(self, token: str, *, bounded: bool) -> None:
+        self.inner.prepare(token, bounded=bounded)
+
+    def open(self, context: InstanceContext, token: str) -> SinkWriter:
+        return _FailingWriter(self.inner.open(context, token), self.rows)
+
+    def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
+        return self.inner.publish(token, staged)
+
+    def commit(self, commit: object, staged: Sequence[Staged]) -> None:
+        raise NotImplementedError
+
+    def recover(self, token: str, staged: Sequence[Staged], *, bounded: bool) -> None:
+        self.inner.recover(token, staged, bounded=bounded)
+
+    def describe(self) -> str:
+        return f"{self.inner.describe()}, which fails"
+
+
+class _FailingWriter(SinkWriter):
+    def __init__(self, inner: SinkWriter, rows: int) -> None:
+        self._inner, self._left = inner, rows
+
+    def write(self, batch: Batch) -> None:
+        self._left -= batch.num_rows
+        if self._left < 0:
+            raise PlannedFailureError("the sink fails on purpose")
+        self._inner.write(batch)
+
+    def stage(self) -> Staged:
+        return self._inner.stage()
+
+    def stage_epoch(self, epoch: int) -> Staged | None:
+        return self._inner.stage_epoch(epoch)
+
+    def abort(self) -> None:
+        self._inner.abort()

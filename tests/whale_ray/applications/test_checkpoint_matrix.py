@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TypeAlias
@@ -12,7 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import whale_ray as whale
-from tests.whale_ray.applications.paced_table import PacedTable, PlannedFailureError
+from tests.whale_ray.applications.options_market.markets import (
+    all_trades,
+    expected_decisions,
+    small_book,
+)
+from tests.whale_ray.applications.paced_table import FailingSink, PacedTable, PlannedFailureError
 from tests.whale_ray.applications.ride_hailing.worlds import plain
 from whale_ray.applications.cluster_monitoring.topology import build as build_cluster
 from whale_ray.applications.nexmark.generator import tables
@@ -20,6 +26,8 @@ from whale_ray.applications.nexmark.inputs import Inputs
 from whale_ray.applications.nexmark.queries import QUERIES
 from whale_ray.applications.nexmark.schemas import SCHEMAS
 from whale_ray.applications.nexmark.settings import NexmarkSettings
+from whale_ray.applications.options_market.settings import OptionsMarketSettings
+from whale_ray.applications.options_market.topology import build as build_options_market
 from whale_ray.applications.ride_hailing.generator import CabGeneratorSettings, generate
 from whale_ray.applications.ride_hailing.settings import RideHailingSettings
 from whale_ray.applications.ride_hailing.topology import build as build_ride_hailing
@@ -153,3 +161,37 @@ def test_ride_hailing(rides: tuple[pa.Table, pa.Table], tmp_path: Path) -> None:
         return build_ride_hailing(*map(paced, rides), whale.sinks.collect(), settings)
 
     answers_after_a_failure(build, tmp_path / "checkpoints")
+
+
+def test_options_market(tmp_path: Path) -> None:
+    """Its feed lines make messages by the clock; each line goes on where it was."""
+    book = small_book()
+    market = OptionsMarketSettings(
+        rate=10_000, seconds=2, feeds=2, engines=2, seed=3, threshold_bp=300, line_messages=1 << 16
+    )
+    expected = expected_decisions(book, all_trades(book, market), market.threshold_bp)
+    settings = {
+        "checkpoints.url": str(tmp_path / "kept"),
+        "checkpoints.interval_ms": 200,
+        "runtime.poll_interval_ms": 50,
+        "runtime.max_restarts": 0,
+    }
+    clock = VirtualClock(AFTER_ALL_EVENTS_NS)
+    failing = FailingSink(whale.sinks.collect(), len(expected) // 2)
+    with pytest.raises(PlannedFailureError):
+        whale.run(
+            build_options_market(book, failing, whale.sinks.collect(), market, unpacked=True),
+            clock=clock,
+            settings=settings,
+        )
+    more = replace(market, engines=3)
+    topology = build_options_market(
+        book, whale.sinks.collect(), whale.sinks.collect(), more, unpacked=True
+    )
+    job = whale.run(topology, clock=clock, settings=settings, restore="latest")
+    checkpoints = job.metrics().checkpoints
+    assert checkpoints is not None and checkpoints.restored >= CHECKPOINTS
+    found = job.results("decisions").to_arrow()
+    names = ("contract", "line", "sequence", "price_milli", "average_milli", "signal")
+    rows = zip(*(found[name].to_pylist() for name in names), strict=True)
+    assert sorted(rows) == sorted(expected)
