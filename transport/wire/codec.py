@@ -190,22 +190,9 @@ def encode_watermark_into(
     `sequence` is the number that the source's next row will have. After an `end` nothing follows;
     an `idle` source holds no watermark back until its next message.
     """
-    _check_room(buffer, HEADER_BYTES)
-    Header(
-        kind=WATERMARK,
-        flags=ALL_FLAG | (END_FLAG if end else 0) | (IDLE_FLAG if idle else 0),
-        stream=stream,
-        source=source,
-        attempt=attempt,
-        sequence=sequence,
-        row_count=0,
-        payload_length=0,
-        watermark_ns=watermark_ns,
-        origin_ns=0,
-        schema_id=0,
-        checksum=0,
-    ).pack_into(buffer)
-    return HEADER_BYTES
+    flags = ALL_FLAG | (END_FLAG if end else 0) | (IDLE_FLAG if idle else 0)
+    told = (stream, source, attempt, sequence)
+    return _encode_without_rows(buffer, WATERMARK, flags, told, watermark_ns, 0)
 
 
 def encode_marker_into(
@@ -223,21 +210,22 @@ def encode_marker_into(
     `sequence` is the number that the source's next row will have, the first behind the marker; with
     `stop` none follows.
     """
+    flags = ALL_FLAG | (STOP_FLAG if stop else 0)
+    told = (stream, source, attempt, sequence)
+    return _encode_without_rows(buffer, MARKER, flags, told, NO_WATERMARK, epoch)
+
+
+def _encode_without_rows(
+    buffer: Buffer,
+    kind: int,
+    flags: int,
+    told: tuple[int, int, int, int],
+    watermark_ns: int,
+    origin: int,
+) -> int:
+    """Write a message that is a header alone; `told` is stream, source, attempt, sequence."""
     _check_room(buffer, HEADER_BYTES)
-    Header(
-        kind=MARKER,
-        flags=ALL_FLAG | (STOP_FLAG if stop else 0),
-        stream=stream,
-        source=source,
-        attempt=attempt,
-        sequence=sequence,
-        row_count=0,
-        payload_length=0,
-        watermark_ns=NO_WATERMARK,
-        origin_ns=epoch,
-        schema_id=0,
-        checksum=0,
-    ).pack_into(buffer)
+    Header(kind, flags, *told, 0, 0, watermark_ns, origin, 0, 0).pack_into(buffer)
     return HEADER_BYTES
 
 

@@ -402,25 +402,11 @@ def _restored(metrics: JobMetrics) -> int:
     return 0 if metrics.checkpoints is None else metrics.checkpoints.restored
 
 
-class ThreadRunner(JobRunner):
-    """Runs a job's supervisor in a thread of this process."""
+class SupervisorRunner(JobRunner):
+    """Hands what is asked of a job to a supervisor in this process."""
 
-    def __init__(self, name: str, supervisor: Supervisor) -> None:
+    def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
-        self._outcome: JobOutcome | None = None
-        self._crash: BaseException | None = None
-        self._thread = threading.Thread(target=self._main, name=f"job {name}", daemon=True)
-        self._thread.start()
-
-    def _main(self) -> None:
-        try:
-            self._outcome = self._supervisor.run()
-        except BaseException as error:  # noqa: BLE001  # raised again by join, in the user's thread
-            self._crash = error
-
-    def state(self) -> str:
-        """See `JobRunner.state`."""
-        return self._supervisor.state if self._crash is None else "failed"
 
     def metrics(self) -> JobMetrics:
         """See `JobRunner.metrics`."""
@@ -445,6 +431,27 @@ class ThreadRunner(JobRunner):
     def savepoint_of(self, number: int) -> str | None:
         """See `JobRunner.savepoint_of`."""
         return self._supervisor.savepoint_of(number)
+
+
+class ThreadRunner(SupervisorRunner):
+    """Runs a job's supervisor in a thread of this process."""
+
+    def __init__(self, name: str, supervisor: Supervisor) -> None:
+        super().__init__(supervisor)
+        self._outcome: JobOutcome | None = None
+        self._crash: BaseException | None = None
+        self._thread = threading.Thread(target=self._main, name=f"job {name}", daemon=True)
+        self._thread.start()
+
+    def _main(self) -> None:
+        try:
+            self._outcome = self._supervisor.run()
+        except BaseException as error:  # noqa: BLE001  # raised again by join, in the user's thread
+            self._crash = error
+
+    def state(self) -> str:
+        """See `JobRunner.state`."""
+        return self._supervisor.state if self._crash is None else "failed"
 
     def join(self, timeout_s: float) -> JobOutcome | None:
         """See `JobRunner.join`."""

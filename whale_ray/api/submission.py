@@ -40,14 +40,11 @@ from .checkpoints import (
     warn_without_checkpoints,
 )
 from .cluster_options import RayOptions
-from .job import Job, JobRunner, ThreadRunner
+from .job import Job, SupervisorRunner, ThreadRunner
 from .watch import Watch, watching
 
 if TYPE_CHECKING:
     from ..deployment.processes.process_fleet import HostPlace
-    from ..multicast.tree_state import (
-        ReconfigurationRequest,
-    )
     from ..plan.requests import ClusterNode
     from .topology import Topology
 
@@ -402,11 +399,11 @@ def _cancel_jobs_at_exit() -> None:
                 job.abandon()
 
 
-class CallingThreadRunner(JobRunner):
+class CallingThreadRunner(SupervisorRunner):
     """Runs a job's supervisor in the calling thread; other threads may call its other methods."""
 
     def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
+        super().__init__(supervisor)
         self._outcome: JobOutcome | None = None
 
     def run(self) -> None:
@@ -416,30 +413,6 @@ class CallingThreadRunner(JobRunner):
     def state(self) -> str:
         """See `JobRunner.state`."""
         return self._supervisor.state
-
-    def metrics(self) -> JobMetrics:
-        """See `JobRunner.metrics`."""
-        return self._supervisor.metrics()
-
-    def stop(self, drain: bool) -> None:
-        """See `JobRunner.stop`."""
-        self._supervisor.stop(drain)
-
-    def reconfigure(self, request: ReconfigurationRequest) -> None:
-        """See `JobRunner.reconfigure`."""
-        self._supervisor.reconfigure(request)
-
-    def stop_with_savepoint(self) -> None:
-        """See `JobRunner.stop_with_savepoint`."""
-        self._supervisor.stop_with_savepoint()
-
-    def ask_savepoint(self) -> int:
-        """See `JobRunner.ask_savepoint`."""
-        return self._supervisor.ask_savepoint()
-
-    def savepoint_of(self, number: int) -> str | None:
-        """See `JobRunner.savepoint_of`."""
-        return self._supervisor.savepoint_of(number)
 
     def join(self, timeout_s: float) -> JobOutcome | None:
         """Return the outcome at once; None while `run` has not returned."""
