@@ -65,7 +65,7 @@ class Role(enum.Enum):
     CHILD = "child"
 
 
-CLOSED_ON_PURPOSE: Final = "closed on purpose"
+_CLOSED_ON_PURPOSE: Final = "closed on purpose"
 """The reason of a link that the other side has hung up, as it needs it no more, or ends."""
 
 
@@ -444,7 +444,7 @@ class Link:
     def _take_goodbye(self, message: LinkHeader) -> None:
         if message.stream == NO_STREAM:
             msg = f"host {self.peer.host!r} closed the link on purpose"
-            raise LinkBrokenError(msg, CLOSED_ON_PURPOSE)
+            raise LinkBrokenError(msg, _CLOSED_ON_PURPOSE)
         self._expect(message, Role.CHILD)
         self.peer.left(message.stream)
 

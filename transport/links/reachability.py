@@ -10,7 +10,7 @@ from collections.abc import Container
 from socket import AddressFamily
 from typing import Final, TypeAlias
 
-from .link import CLOSED_ON_PURPOSE, Role
+from .link import Role
 from .neighbours import Neighbours
 from .reconnection import LinkState, Reconnection
 from .statistics import Unreachable
@@ -104,14 +104,15 @@ class Reachability:
     def broken(self, host: str, role: Role, now_ns: int, reason: str) -> None:
         """Take note that a link broke.
 
-        A child that hung up and reads nothing from here is not expected to come back.
+        A child that reads nothing from here is not expected to come back: it may have hung up,
+        and what it said may be lost. If it still needs the link, it misses its parent itself.
         """
         if role is Role.PARENT:
             self.failed(host, now_ns, reason)
-        elif reason == CLOSED_ON_PURPOSE and not self._neighbours.serves(host):
-            self.forget(host)
-        else:
+        elif self._neighbours.serves(host):
             self._children_lost_ns[host] = now_ns
+        else:
+            self.forget(host)
 
     def awaited(self, host: str, now_ns: int) -> None:
         """Take note that `host` is expected to dial this one."""
