@@ -9,41 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import duckdb
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import whale_ray as whale
-from tests.whale_ray.applications.paced_table import PacedTable
-from whale_ray import functions
+from tests.whale_ray.user_code.killed_windows import EXACTLY_ONCE, check_output, topology
 from whale_ray.transport.clock import SystemClock
 
 KILLS = 5
-ROWS = pa.table(
-    {
-        "at": pa.array([row * 10_000 for row in range(60_000)], pa.timestamp("us")),
-        "key": [row * 7 % 113 for row in range(60_000)],
-        "n": list(range(60_000)),
-    }
-)
-
-
-def topology(folder: Path) -> whale.Topology:
-    job = whale.Topology("killed")
-    source = PacedTable(ROWS, parts=60, pause_ms=150, bounded=False)
-    rows = job.source(source, id="rows", event_time="at")
-    counts = rows.group_by(whale.window("at", "20 seconds", "5 seconds"), "key").agg(
-        functions.sum("n").alias("total"),
-        functions.count().alias("rows"),
-        id="counts",
-        parallelism=2,
-    )
-    counts.sink(whale.sinks.parquet(folder / "counts"), id="counts-out")
-    rows.filter(whale.col("n") % 3 == 0, id="third").sink(
-        whale.sinks.parquet(folder / "third"), id="third-out"
-    )
-    return job
 
 
 def run(folder: Path, restore: str | None) -> None:
@@ -51,7 +23,7 @@ def run(folder: Path, restore: str | None) -> None:
         topology(folder),
         on="processes",
         workers=2,
-        settings={"checkpoints.interval_ms": 100, "transport.wtl_ms": 1},
+        settings=EXACTLY_ONCE,
         checkpoints=folder / "state",
         restore=restore,
     ).wait()
@@ -81,16 +53,7 @@ def test_a_job_that_is_killed_five_times_has_each_result_once(tmp_path: Path) ->
             os.kill(child, signal.SIGKILL)
         job.wait()
         kills, restore = kills + 1, "latest"
-    third = sorted(pq.read_table(tmp_path / "third")["n"].to_pylist())
-    assert third == list(range(0, ROWS.num_rows, 3))
-    found = pq.read_table(tmp_path / "counts")
-    expected = duckdb.sql(
-        """SELECT key, time_bucket(INTERVAL 5 SECONDS, "at") - INTERVAL 5 SECONDS * hop AS start,
-                  sum(n)::BIGINT AS total, count(*) AS rows
-             FROM ROWS, (SELECT unnest(range(4)) AS hop) GROUP BY ALL ORDER BY ALL"""
-    ).fetchall()
-    columns = ("key", "window_start", "total", "rows")
-    assert sorted(zip(*(found[name].to_pylist() for name in columns), strict=True)) == expected
+    check_output(tmp_path)
 
 
 def whale_processes(driver: int) -> list[int]:
