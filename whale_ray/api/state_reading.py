@@ -96,8 +96,16 @@ def find_epoch(store: CheckpointStore, epoch: int | str) -> tuple[str, Manifest]
         found = next((name for name in names if name.endswith(str(epoch))), None)
     if found is None:
         has = [str(one.epoch) for one in map(ManifestName.of, names) if one is not None]
-        what = f"no checkpoint {epoch!r}; there are epochs {', '.join(has)}" if has else "none"
-        msg = f"the checkpoint folder {store.url!r} has {what}"
+        if not has:
+            msg = (
+                f"there are no checkpoints in {store.url!r}, if that is a folder at all: name the"
+                " one that a job was given as checkpoints="
+            )
+            raise InputError(msg)
+        msg = (
+            f"the checkpoint folder {store.url!r} has no checkpoint {epoch!r}; there are epochs"
+            f" {', '.join(has)}"
+        )
         raise InputError(msg)
     return found, store.read_manifest(found)
 

@@ -69,7 +69,7 @@ def _list(parsed: argparse.Namespace) -> tuple[Any, list[str]]:
     store, _ = open_store(parsed.path)
     epochs = epochs_in(store)
     if not epochs:
-        return {"url": store.url, "checkpoints": []}, [f"{store.url} has no checkpoints"]
+        find_epoch(store, parsed.epoch)  # says that there are none
     now_ms = SystemClock().wall_ns() // 1_000_000
     lines = [f"checkpoints in {store.url}, the oldest first", *table([*map(_row, epochs)])]
     lines += [f"  {one.manifest}: {one.damage}" for one in epochs if one.damage]

@@ -244,7 +244,7 @@ def test_what_is_not_there_is_named(store, arguments, said):
 
 
 def test_an_empty_folder_has_none(tmp_path):
-    with pytest.raises(InputError, match=rf"'{tmp_path}' has none"):
+    with pytest.raises(InputError, match=rf"no checkpoints in '{tmp_path}'"):
         whale.read_state(tmp_path, "op")
 
 
@@ -326,8 +326,11 @@ def test_the_command_speaks_json(store, capsys):
 
 
 def test_the_command_says_what_is_wrong_in_one_line(store, capsys, tmp_path):
-    assert main(["state", str(tmp_path / "none")]) == 0
-    assert capsys.readouterr().out == f"{tmp_path}/none has no checkpoints\n"
+    for words in ([], ["--json"], ["show", "op"]):
+        assert main(["state", str(tmp_path / "none"), *words]) == 2
+        out, err = capsys.readouterr()
+        (line,) = err.splitlines()
+        assert not out and f"there are no checkpoints in '{tmp_path}/none'" in line
     write(store, 1, chunks_of(ROWS))
     for words in (["show"], ["diff", "1"], ["show", "nobody"], ["diff", "1", "9"]):
         assert main(["state", store.url, *words]) == 2
