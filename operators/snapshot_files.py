@@ -32,12 +32,13 @@ def chunk_to_bytes(chunk: StateChunk) -> bytes:
     """Return a chunk as the bytes of a file; its identity is not part of them."""
     import pyarrow as pa
 
-    rows, times = chunk.rows.to_arrow(), chunk.rows.times
-    fields, arrays = list(rows.schema), list(rows.columns)
+    rows = chunk.rows
+    table, times = rows.to_arrow(), rows.times
+    fields, arrays = list(table.schema), list(table.columns)
     if times is not None:
         fields.append(pa.field(_TIMES, pa.int64()))
         arrays.append(pa.array(times))
-    said = {"rows": chunk.rows.num_rows, "times": times is not None, "waits": chunk.waits}
+    said = {"rows": rows.num_rows, "times": times is not None, "waits": chunk.waits}
     schema = pa.schema(fields, metadata={_METADATA: json.dumps(said)})
     written = pa.BufferOutputStream()
     with pa.ipc.new_stream(written, schema) as stream:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -24,16 +24,28 @@ class StateChunk:
     """A part of an operator's state; never changes.
 
     Attributes:
-        rows: with the key columns inside, as `Process.dump` returns them; owned.
+        held: its rows, owned; or what makes them, anew at each call. The latter is called by the
+            thread that writes snapshots, beside the running job: it must return what there was at
+            the marker, until an epoch behind it counts or the object goes back before it.
         identity: chunks of one operator object with the same identity hold the same rows, so that
             one that is in the store already is not written again; None: written in any case.
         waits: (port, producer's number on it) of rows that have not reached the operator yet, since
             they wait for event time; None for state.
     """
 
-    rows: Batch
+    held: Batch | Callable[[], Batch]
     identity: str | None = None
     waits: tuple[int, int] | None = None
+
+    @property
+    def rows(self) -> Batch:
+        """The rows, with the key columns inside, as `Process.dump` returns them."""
+        return self.held() if callable(self.held) else self.held
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory that it takes: none if its rows are made when they are asked for."""
+        return 0 if callable(self.held) else self.held.nbytes
 
 
 @dataclass(frozen=True)

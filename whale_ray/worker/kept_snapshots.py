@@ -69,7 +69,7 @@ class KeptSnapshots:
     @property
     def nbytes(self) -> int:
         """The bytes of all chunks that are kept; a chunk of several epochs counts once."""
-        chunks = {id(chunk.rows): chunk.rows.nbytes for one in self._all() for chunk in one.chunks}
+        chunks = {id(one.held): one.held_bytes for kept in self._all() for one in kept.chunks}
         return sum(chunks.values())
 
     def _all(self) -> Iterator[OperatorSnapshot]:

@@ -90,6 +90,24 @@ def written(tmp_path: Path) -> Any:
     assert not [thread for thread in threading.enumerate() if thread.name == "snapshots"]
 
 
+def test_rows_that_are_made_when_asked_for_are_made_by_the_thread(written: Written) -> None:
+    made_by: list[str] = []
+
+    def make() -> Batch:
+        made_by.append(threading.current_thread().name)
+        return rows(7)
+
+    chunk = StateChunk(make, "late")
+    kept = OperatorSnapshot("sum", (3, 4), 6, 17, [chunk])
+    for epoch in (1, 2):
+        written.writer.taken(TASK, epoch, (TakenSnapshot(kept),))
+        told = written.next()
+        (file,) = told.part[0].chunks
+        assert chunk_from_bytes(written.store.store.read_chunk(file)).rows.equals(rows(7))
+    assert made_by == ["snapshots"]  # the second epoch has the file of the first
+    assert written.kept.nbytes == 0
+
+
 def test_a_snapshot_can_be_read_from_what_is_told_of_it(written: Written) -> None:
     staged = Staged(3, 2, path="part-3-1"), Staged(3, 9, payload=bytes(9_000))
     parts = taken((None, 1), ("b", 2), values={"object": {1, 2}}, staged=staged)
