@@ -1,8 +1,8 @@
 """Sources of rows: pass one of these to `Topology.source`.
 
-They read files (`parquet`, `csv`, `json_lines`: a file, a folder or a glob), files that appear in
-a folder (`growing_folder`), objects in memory (`arrow`, `pandas`, `iterable`), generated rows at a
-rate (`poisson`), Kafka's topics (`kafka`), Ray Datasets (`ray_dataset`), Spark DataFrames
+They read files (`parquet`, `ipc`, `csv`, `json_lines`: a file, a folder or a glob), files that
+appear in a folder (`growing_folder`), objects in memory (`arrow`, `pandas`, `iterable`), generated
+rows at a rate (`poisson`), Kafka's topics (`kafka`), Ray Datasets (`ray_dataset`), Spark DataFrames
 (`spark`) and the micro-batches of its streams (`micro_batches`). Derive a source of your own from
 `Source`.
 """
@@ -17,6 +17,7 @@ from .operators.sources import (
     arrow,
     csv,
     growing_folder,
+    ipc,
     iterable,
     json_lines,
     kafka,
@@ -36,6 +37,7 @@ __all__ = [
     "arrow",
     "csv",
     "growing_folder",
+    "ipc",
     "iterable",
     "json_lines",
     "kafka",

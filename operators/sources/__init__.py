@@ -7,6 +7,7 @@ heavy library is imported before a worker opens its share.
 from .base import BadRows, Source, SourceReader
 from .csv_files import csv
 from .growing_folders import growing_folder
+from .ipc_files import ipc
 from .json_lines_files import json_lines
 from .kafka_topics import kafka
 from .parquet_files import parquet
@@ -21,6 +22,7 @@ __all__ = [
     "arrow",
     "csv",
     "growing_folder",
+    "ipc",
     "iterable",
     "json_lines",
     "kafka",

@@ -29,27 +29,33 @@ class ArrowReader(SourceReader):
     def __init__(self, batches: Iterator[pa.RecordBatch], progress: Progress) -> None:
         self._batches = batches
         self._progress = progress
-        self._pending: pa.RecordBatch | None = None
+        self._pending: Batch | None = None
         self._start = 0
         self._finished = False
 
     def read(self, max_rows: int) -> Batch | None:
         """Return the next rows, or None if the iterator's next batch is empty."""
-        from ...transport.wire.batch import Batch
-
         if self._pending is None and not self._finished:
-            self._pending = next(self._batches, None)
-            self._start = 0
-            if self._pending is None:
-                self._finished = True
-                self._progress.end()
+            self._pending = self._next()
         if self._pending is None:
             return None
-        piece = self._pending.slice(self._start, max_rows)
+        piece = self._pending.slice(self._start, self._start + max_rows)
         self._start += piece.num_rows
         if self._start >= self._pending.num_rows:
             self._pending = None
-        return Batch.from_arrow(piece) if piece.num_rows else None
+        return piece if piece.num_rows else None
+
+    def _next(self) -> Batch | None:
+        """Return the iterator's next batch, which is converted once, not for each piece of it."""
+        from ...transport.wire.arrow import batch_from_arrow
+
+        self._start = 0
+        batch = next(self._batches, None)
+        if batch is None:
+            self._finished = True
+            self._progress.end()
+            return None
+        return batch_from_arrow(batch, of_source=True)
 
     @property
     def finished(self) -> bool:
@@ -149,3 +155,67 @@ def check_supported(schema: pa.Schema, where: str) -> None:
     except InputError as error:
         msg = f"{where}: {error}"
         raise InputError(msg) from None
+
+
+def check_texts(batch: pa.RecordBatch, path: str) -> None:
+    """Refuse text that is not UTF-8; writers of files do not check that.
+
+    Raises:
+        InputError: it names the file and the column.
+    """
+    import pyarrow as pa
+
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        values = column.dictionary if pa.types.is_dictionary(column.type) else column
+        if _is_text(values.type) and not _is_ascii(values):
+            try:
+                values.validate(full=True)
+            except pa.ArrowInvalid as error:
+                msg = (
+                    f"{path}: the text column {name!r} holds bytes that are not UTF-8 "
+                    f"({first_line(error)}); write it as binary, or in UTF-8"
+                )
+                raise InputError(msg) from error
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _is_ascii(values: pa.Array) -> bool:
+    """Whether all bytes of texts are ASCII, so that no offset can part a character."""
+    import numpy as np
+    import pyarrow as pa
+
+    rows, start, (_, ends, pool) = len(values), values.offset, values.buffers()
+    if rows == 0 or pool is None:
+        return True
+    width = np.dtype(np.int64 if pa.types.is_large_string(values.type) else np.int32)
+    offsets = np.frombuffer(ends, width, rows + 1, start * width.itemsize)
+    used = np.frombuffer(pool, np.uint8)[offsets[0] : offsets[-1]]
+    return not used.size or int(used.max()) < 128
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error of Arrow's says, without the places in its sources."""
+    return str(error).split(". ")[0].splitlines()[0].rstrip(".")
+
+
+def check_alike(schema: pa.Schema, path: str, expected: pa.Schema, first: str) -> None:
+    """Check that a file has the columns and types of the first one.
+
+    Raises:
+        InputError: it names a column that differs, and both files.
+    """
+    here = {field.name: str(field.type) for field in schema}
+    there = {field.name: str(field.type) for field in expected}
+    for name in {**there, **here}:
+        if here.get(name) != there.get(name):
+            msg = (
+                f"{path}: the column {name!r} is {here.get(name, 'missing')} here "
+                f"but {there.get(name, 'missing')} in {first}; "
+                "name the columns= wanted, or write all files with the same types"
+            )
+            raise InputError(msg)

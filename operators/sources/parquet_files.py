@@ -11,7 +11,10 @@ from ...configs.errors import InputError
 from .arrow_reader import (
     ArrowReader,
     cast_to_schema,
+    check_alike,
     check_supported,
+    check_texts,
+    first_line,
     kept_columns,
     supported_schema,
     wanted_columns,
@@ -104,7 +107,7 @@ class ParquetSource(Source):
             with _open(path) as file:
                 schema = self._columns_of(file, path)
                 expected = expected or schema
-                _check_alike(schema, path, expected, paths[first_file])
+                check_alike(schema, path, expected, paths[first_file])
                 progress.facts["at"] = [number, first_unit]
                 stop = first_unit + file.metadata.num_row_groups
                 units = list(progress.units(first_unit, stop))
@@ -147,28 +150,11 @@ def _read(
                 continue
             some = batch.slice(skip - begin) if begin < skip else batch
             progress.move(max(begin, skip))
-            _check_texts(some, path)
+            check_texts(some, path)
             yield cast_to_schema(some, schema)
     except (pa.ArrowException, OSError) as error:
-        msg = f"{path}: the Parquet file is damaged ({_first_line(error)}); write it again"
+        msg = f"{path}: the Parquet file is damaged ({first_line(error)}); write it again"
         raise InputError(msg) from error
-
-
-def _check_texts(batch: pa.RecordBatch, path: str) -> None:
-    """Refuse text that is not UTF-8; writers of Parquet files do not check that."""
-    import pyarrow as pa
-
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        values = column.dictionary if pa.types.is_dictionary(column.type) else column
-        if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-            try:
-                values.validate(full=True)
-            except pa.ArrowInvalid as error:
-                msg = (
-                    f"{path}: the text column {name!r} holds bytes that are not UTF-8 "
-                    f"({_first_line(error)}); write it as binary, or in UTF-8"
-                )
-                raise InputError(msg) from error
 
 
 def _open(path: str) -> pq.ParquetFile:
@@ -187,27 +173,10 @@ def _open(path: str) -> pq.ParquetFile:
         return file
     except (pa.ArrowException, OSError, UnicodeError) as error:
         msg = (
-            f"{path}: not a complete Parquet file ({_first_line(error)}); "
+            f"{path}: not a complete Parquet file ({first_line(error)}); "
             "write it again or leave it out"
         )
         raise InputError(msg) from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).split(". ")[0].splitlines()[0].rstrip(".")
-
-
-def _check_alike(schema: pa.Schema, path: str, expected: pa.Schema, first: str) -> None:
-    here = {field.name: str(field.type) for field in schema}
-    there = {field.name: str(field.type) for field in expected}
-    for name in {**there, **here}:
-        if here.get(name) != there.get(name):
-            msg = (
-                f"{path}: the column {name!r} is {here.get(name, 'missing')} here "
-                f"but {there.get(name, 'missing')} in {first}; "
-                "name the columns= wanted, or write all files with the same types"
-            )
-            raise InputError(msg)
 
 
 def parquet(path: PathLike | Sequence[PathLike], columns: Sequence[str] | None = None) -> Source:

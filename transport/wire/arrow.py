@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ...configs.errors import InputError
 from .batch import Batch
-from .column import Column
+from .column import Column, SourceMemory
 from .types import SCHEMAS_REMEMBERED, DataType, Field, Schema, shared_schema
 
 if TYPE_CHECKING:
@@ -69,11 +69,16 @@ def type_to_arrow(kind: DataType) -> pa.DataType:
     return pa.type_for_alias(kind.name)
 
 
-def batch_from_arrow(data: pa.RecordBatch | pa.Table) -> Batch:
-    """See `Batch.from_arrow`."""
+def batch_from_arrow(data: pa.RecordBatch | pa.Table, *, of_source: bool = False) -> Batch:
+    """See `Batch.from_arrow`.
+
+    Args:
+        data: the rows.
+        of_source: whether their memory is a source's, and so no ring's: the batch is `owned`.
+    """
     schema = schema_from_arrow(data.schema)
     columns = [
-        column_from_arrow(array, field.type, f"column {field.name!r}")
+        column_from_arrow(array, field.type, f"column {field.name!r}", of_source=of_source)
         for field, array in zip(schema, data.columns, strict=True)
     ]
     return Batch(schema, columns, data.num_rows)
@@ -85,8 +90,12 @@ def batch_to_arrow(batch: Batch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema_to_arrow(batch.schema))
 
 
-def column_from_arrow(array: pa.Array | pa.ChunkedArray, kind: DataType, what: str) -> Column:
+def column_from_arrow(
+    array: pa.Array | pa.ChunkedArray, kind: DataType, what: str, *, of_source: bool = False
+) -> Column:
     """Return a column of an Arrow array's values; `kind` is the array's own type.
+
+    `of_source` as for `batch_from_arrow`.
 
     Raises:
         InputError: it holds more than 2 GiB of text; the message names `what`.
@@ -100,14 +109,16 @@ def column_from_arrow(array: pa.Array | pa.ChunkedArray, kind: DataType, what: s
     if kind.kind == "fixed":
         if kind.family == "bool":
             return Column(kind, _from_bits(buffers[1], start, rows), None, validity)
-        return Column(kind, _from_buffer(buffers[1], kind.storage, start, rows), None, validity)
+        values = _from_buffer(buffers[1], kind.storage, start, rows, of_source)
+        return Column(kind, values, None, validity)
     if rows == 0:
         return Column(kind, np.empty(0, np.uint8), np.zeros(1, np.int32), validity)
-    pool = _from_buffer(buffers[2], np.dtype(np.uint8), 0, buffers[2].size if buffers[2] else 0)
+    pool_bytes = buffers[2].size if buffers[2] else 0
+    pool = _from_buffer(buffers[2], np.dtype(np.uint8), 0, pool_bytes, of_source)
     if not kind.family.startswith("large"):
-        offsets = _from_buffer(buffers[1], np.dtype(np.int32), start, rows + 1)
+        offsets = _from_buffer(buffers[1], np.dtype(np.int32), start, rows + 1, of_source)
         return Column(kind, pool, offsets, validity)
-    wide = _from_buffer(buffers[1], np.dtype(np.int64), start, rows + 1)
+    wide = _from_buffer(buffers[1], np.dtype(np.int64), start, rows + 1, of_source)
     first, last = int(wide[0]), int(wide[-1])
     if last - first > _POOL_BYTES_MAX:
         raise InputError(_too_large(what, last - first))
@@ -148,11 +159,14 @@ def _too_large(what: str, size: int) -> str:
 
 
 def _from_buffer(
-    buffer: pa.Buffer | None, dtype: np.dtype[Any], start: int, count: int
+    buffer: pa.Buffer | None, dtype: np.dtype[Any], start: int, count: int, of_source: bool
 ) -> npt.NDArray[Any]:
     if count == 0 or buffer is None:
         return np.empty(0, dtype)
-    return np.frombuffer(buffer, dtype, count, start * dtype.itemsize)
+    if not of_source:
+        return np.frombuffer(buffer, dtype, count, start * dtype.itemsize)
+    memory = np.asarray(SourceMemory(buffer.address, buffer.size, buffer))
+    return memory[start * dtype.itemsize : (start + count) * dtype.itemsize].view(dtype)
 
 
 def _from_bits(buffer: pa.Buffer | None, start: int, count: int) -> npt.NDArray[np.bool_]:

@@ -313,10 +313,33 @@ def is_owned(array: Array) -> bool:
     """Whether the memory under an array is numpy's own or a bytes object's.
 
     Anything else may be a ring's, which cannot advance while a frame is in use: Arrow's memory,
-    too, since Arrow shares that of received columns.
+    too, since Arrow shares that of received columns; but not a source's, see `SourceMemory`.
     """
     root = _root(array)
-    return root.flags.owndata or isinstance(root.base, bytes)
+    return root.flags.owndata or isinstance(root.base, bytes | SourceMemory)
+
+
+class SourceMemory:
+    """Memory in which a source's rows lie, decoded or mapped: no ring's, so views may be kept.
+
+    An array of it is made by `numpy.asarray`: read-only uint8 (bytes,).
+
+    Args:
+        address: of the first byte.
+        size: bytes.
+        holder: what keeps the memory in place, such as a buffer of Arrow's.
+    """
+
+    __slots__ = ("__array_interface__", "_holder")
+
+    def __init__(self, address: int, size: int, holder: Any) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, True),
+        }
+        self._holder = holder
 
 
 def is_frozen(array: Array) -> bool:

@@ -173,6 +173,21 @@ def test_parquet_files(data: st.DataObject) -> None:
         check_chain(sources.parquet(folder), data)
 
 
+@given(st.data())
+def test_ipc_files(data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(0, 60), min_size=1, max_size=4), "rows of files")
+    rows = data.draw(st.integers(1, 30), "rows of a record batch")
+    with TemporaryDirectory() as folder:
+        first = 0
+        for number, size in enumerate(sizes):
+            table = pa.table({"n": pa.array(range(first, first + size), pa.int64())})
+            new = data.draw(st.sampled_from([pa.ipc.new_file, pa.ipc.new_stream]), "format")
+            with new(f"{folder}/{number}.arrow", table.schema) as writer:
+                writer.write_table(table, rows)
+            first += size
+        check_chain(sources.ipc(folder), data)
+
+
 def text(data: st.DataObject, lines: list[str], header: str, path: Path) -> str:
     """Write lines in some encoding, perhaps compressed; return the encoding."""
     encoding = data.draw(st.sampled_from(["utf-8", "utf-8-sig", "latin-1", "utf-16"]), "encoding")
@@ -379,7 +394,7 @@ def refusal(source: Source, positions: list[Any], parallelism: int = 1) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet", "a.csv.gz"])
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet", "a.arrow", "a.csv.gz"])
 def test_a_file_that_has_changed_is_named(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
 
@@ -387,6 +402,11 @@ def test_a_file_that_has_changed_is_named(tmp_path: Path, name: str) -> None:
         if name.endswith("parquet"):
             pq.write_table(pa.table({"n": range(count)}), path)
             return sources.parquet(tmp_path)
+        if name.endswith("arrow"):
+            table = pa.table({"n": range(count)})
+            with pa.ipc.new_file(path, table.schema) as writer:
+                writer.write_table(table)
+            return sources.ipc(tmp_path)
         if name.endswith("jsonl"):
             path.write_text("".join(f'{{"n": {n}}}\n' for n in range(count)))
             return sources.json_lines(tmp_path)

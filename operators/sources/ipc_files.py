@@ -1,0 +1,226 @@
+"""The source of Arrow IPC files, which are mapped: rows are read where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...configs.errors import InputError
+from .arrow_reader import (
+    ArrowReader,
+    cast_to_schema,
+    check_alike,
+    check_supported,
+    check_texts,
+    first_line,
+    kept_columns,
+    supported_schema,
+    wanted_columns,
+)
+from .base import Source
+from .files import FileSet, PathLike, check_likeness, likeness
+from .mapped_ipc import MappedIpc
+from .progress import Progress
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ...transport.wire.types import Schema
+    from ..process import InstanceContext
+    from ..snapshots import Position
+    from .base import SourceReader
+
+_PIECE_ROWS = 1 << 16
+"""Texts are checked, and what cannot be a view is converted, in pieces of so many rows."""
+
+
+@dataclass(frozen=True)
+class IpcSource(Source):
+    """A source of Arrow IPC files; record batches are assigned to instances round-robin."""
+
+    paths: FileSet
+    columns: tuple[str, ...] | None = None
+
+    def check(self) -> None:
+        """Raise `InputError` if a path is missing or matches no file."""
+        self.paths.files()
+
+    def schema(self) -> Schema:
+        """Return the columns, from the first file."""
+        from ...transport.wire.types import Schema
+
+        path = self.paths.files()[0]
+        with MappedIpc(path) as file:
+            return Schema.from_arrow(self._columns_of(file, path))
+
+    def with_columns_needed(self, columns: frozenset[str]) -> IpcSource:
+        """See `Source.with_columns_needed`: pages of columns that are not read are not loaded."""
+        there = self.schema()
+        kept = kept_columns(there, columns)
+        return self if kept == there.names else replace(self, columns=kept)
+
+    def open(self, context: InstanceContext) -> SourceReader:
+        """Open this instance's record batches; with one instance they come in file order."""
+        paths = self.paths.files()
+        progress = Progress.opened(context, None, {**self.paths.facts(paths), "at": [0, 0]})
+        return ArrowReader(self._batches(paths, progress, 0, 0), progress)
+
+    def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
+        """Open this instance's record batches of those left, the first one at its next row.
+
+        Raises:
+            InputError: files have come, gone or changed.
+        """
+        paths = self.paths.files()
+        self.paths.check_same(paths, positions)
+        progress = Progress.opened(context, positions, self.paths.facts(paths))
+        # Files before it need not be opened to count their record batches.
+        known = (one["at"] for one in positions if one["at"][1] <= progress.first)
+        progress.facts["at"] = at = max(known, default=[0, 0])
+        return ArrowReader(self._batches(paths, progress, *at), progress)
+
+    def resumption(self) -> str:
+        """Return that it seeks."""
+        return "seeks to the row"
+
+    def describe(self) -> str:
+        """Return the paths as the user wrote them, the columns unless all, and how they are read.
+
+        How is found out by the first file.
+        """
+        columns = "" if self.columns is None else f" ({', '.join(self.columns)})"
+        return f"ipc {self.paths.describe()}{columns}{self._access()}"
+
+    def _access(self) -> str:
+        try:
+            with MappedIpc(self.paths.files()[0]) as file:
+                kind = ", a stream that every instance passes over" if file.is_stream else ""
+                how = ", compressed, so not mapped" if file.is_compressed() else ", mapped"
+                return how + kind
+        except InputError:
+            return ""  # whoever plans or reads it says what is wrong
+
+    def _columns_of(self, file: MappedIpc, path: str) -> pa.Schema:
+        import pyarrow as pa
+
+        schema = supported_schema(file.schema)
+        wanted = wanted_columns(schema.names, self.columns, path)
+        schema = pa.schema([schema.field(name) for name in wanted])
+        check_supported(schema, path)
+        return schema
+
+    def _batches(
+        self, paths: list[str], progress: Progress, first_file: int, first_unit: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of `progress`, from a file on whose first one is `first_unit`."""
+        expected: pa.Schema | None = None
+        for number, path in enumerate(paths[first_file:], first_file):
+            with MappedIpc(path) as file:
+                schema = self._columns_of(file, path)
+                expected = expected or schema
+                check_alike(schema, path, expected, paths[first_file])
+                progress.facts["at"] = [number, first_unit]
+                stop = first_unit + file.count()
+                yield from _read(file, path, range(first_unit, stop), expected, progress)
+                first_unit = stop
+
+
+def _read(
+    file: MappedIpc, path: str, units: range, schema: pa.Schema, progress: Progress
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file's record batches, `units`, that `progress` has left."""
+    left = list(progress.units(units.start, units.stop))
+    numbers = [unit - units.start for unit, _ in left]
+    found = file.batches(numbers, schema.names)
+    now = likeness(path)
+    for (unit, place), (_, batch) in zip(left, found, strict=True):
+        rows = 0
+        if place is not None:
+            check_likeness(path, place)
+            rows = place["rows"]
+        progress.enter(unit, {**now, "rows": rows})
+        for start in range(rows, batch.num_rows, _PIECE_ROWS):
+            piece = batch.select(schema.names).slice(start, _PIECE_ROWS)
+            progress.move(start)
+            _check_places(piece, path)
+            check_texts(piece, path)
+            yield cast_to_schema(piece, schema)
+
+
+def _check_places(batch: pa.RecordBatch, path: str) -> None:
+    """Refuse values whose places lie outside a column's memory; whoever reads them trusts these.
+
+    Raises:
+        InputError: it names the file and the column.
+    """
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        reason = _misplaced(column) if len(column) else None
+        if reason is not None:
+            msg = (
+                f"{path}: the Arrow IPC file is damaged (column {name!r}: {reason}); write it again"
+            )
+            raise InputError(msg)
+
+
+def _misplaced(column: pa.Array) -> str | None:
+    """Return what is wrong with the places of a column's values, None if nothing is."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        ends = pc.min_max(column.indices).as_py()
+        if ends["max"] is not None and not 0 <= ends["min"] <= ends["max"] < len(column.dictionary):
+            return "a value is not in the dictionary"
+        return _misplaced(column.dictionary) if len(column.dictionary) else None
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _falling(column, np.dtype(np.int32))
+    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        return _falling(column, np.dtype(np.int64))
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        try:
+            column.validate(full=True)
+        except pa.ArrowException as error:
+            return first_line(error)
+    return None
+
+
+def _falling(column: pa.Array, width: np.dtype[Any]) -> str | None:
+    _, places, pool = column.buffers()
+    ends = np.frombuffer(places, width, len(column) + 1, column.offset * width.itemsize)
+    size = 0 if pool is None else pool.size
+    if ends[0] < 0 or ends[-1] > size or bool((ends[1:] < ends[:-1]).any()):
+        return "values lie outside its memory"
+    return None
+
+
+def ipc(path: PathLike | Sequence[PathLike], columns: Sequence[str] | None = None) -> Source:
+    """Read Arrow IPC files (Feather version 2), without copying what they hold.
+
+    Files are mapped into memory, and rows are read where they lie: numbers and times, texts of up
+    to 2 GiB with their 32-bit offsets. Booleans, nulls, 64-bit offsets, dictionaries and string
+    views are converted as they are read. Compressed files are decoded into memory instead, which
+    `explain` says.
+
+    Files of a folder or pattern are read in the order of their names. With several instances,
+    record batches are assigned round-robin: a file of a single record batch is read by one
+    instance. Files of the stream format are read, too: since they have no footer, every instance
+    passes over the whole file to find its record batches.
+
+    A file must stay as it is while a job reads it. To replace it, write another one and rename it.
+
+    Args:
+        path: a file, a folder (its `.arrow`, `.ipc`, `.feather` and `.arrows` files), a pattern
+            such as `"gps/2008-*.arrow"`, or a list of these.
+        columns: the columns to read, in this order; all if left out.
+
+    Raises:
+        InputError: a missing file or column, a file that is cut off, damaged, of another format or
+            written to while it is read, or files that differ in a column's type; raised when the
+            topology is planned or the file is reached.
+    """
+    files = FileSet.of(path, "Arrow IPC", (".arrow", ".ipc", ".feather", ".arrows"))
+    return IpcSource(files, None if columns is None else tuple(columns))
