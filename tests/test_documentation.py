@@ -240,6 +240,8 @@ def test_an_option_that_is_named_alone_exists(tmp_path, capsys):
             ["run", "nexmark"],
             ["run", "yahoo"],
             ["run", "cluster-monitoring"],
+            ["run", "slash-nexmark"],
+            ["run", "read-only-count"],
             ["stop"],
             ["bench"],
             ["simulate"],

@@ -41,6 +41,8 @@ APPLICATIONS = (
     "nexmark",
     "yahoo",
     "cluster-monitoring",
+    "slash-nexmark",
+    "read-only-count",
 )
 
 

@@ -28,9 +28,16 @@ from whale_ray.applications.nexmark.schemas import SCHEMAS
 from whale_ray.applications.nexmark.settings import NexmarkSettings
 from whale_ray.applications.options_market.settings import OptionsMarketSettings
 from whale_ray.applications.options_market.topology import build as build_options_market
+from whale_ray.applications.read_only_count.generator import tables as read_only_tables
+from whale_ray.applications.read_only_count.settings import ReadOnlySettings
+from whale_ray.applications.read_only_count.topology import build as build_read_only_count
 from whale_ray.applications.ride_hailing.generator import CabGeneratorSettings, generate
 from whale_ray.applications.ride_hailing.settings import RideHailingSettings
 from whale_ray.applications.ride_hailing.topology import build as build_ride_hailing
+from whale_ray.applications.slash_nexmark.generator import tables as slash_tables
+from whale_ray.applications.slash_nexmark.queries import QUERIES as SLASH_QUERIES
+from whale_ray.applications.slash_nexmark.queries import build as build_slash_nexmark
+from whale_ray.applications.slash_nexmark.settings import SlashNexmarkSettings
 from whale_ray.applications.stock_exchange.generator import OrderGeneratorSettings, orders
 from whale_ray.applications.stock_exchange.settings import StockExchangeSettings
 from whale_ray.applications.stock_exchange.topology import build as build_stock_exchange
@@ -45,6 +52,11 @@ CHECKPOINTS = 3
 AFTER_ALL_EVENTS_NS = 1_760_000_000_000_000_000
 NEXMARK = NexmarkSettings(events=10_000, events_per_s=200)
 YAHOO = YahooSettings(events=10_000, campaigns=20)
+SLASH = {
+    "nb7": SlashNexmarkSettings(events=9_000, events_per_s=30),
+    "nb8": SlashNexmarkSettings(events=50_000, events_per_s=1),
+    "nb11": SlashNexmarkSettings(events=9_000, events_per_s=60),
+}
 
 
 @cache
@@ -84,6 +96,21 @@ def cluster_monitoring(parallelism: int, paced: Paced) -> whale.Topology:
         }
     )
     return build_cluster(paced(samples), whale.sinks.collect(), parallelism=parallelism)
+
+
+def slash_nexmark(query: str, parallelism: int, paced: Paced) -> whale.Topology:
+    def source_of(name: str, columns: Sequence[str] | None) -> whale.sources.Source:
+        rows = pa.concat_tables(slash_tables(name, SLASH[query]))
+        return paced(rows.select(columns or rows.column_names))
+
+    return build_slash_nexmark(query, source_of, whale.sinks.collect(), parallelism)
+
+
+def read_only_count(parallelism: int, paced: Paced) -> whale.Topology:
+    records = pa.concat_tables(
+        read_only_tables(ReadOnlySettings(records=20_000, keys=5_000, zipf=1.0))
+    )
+    return build_read_only_count(paced(records), whale.sinks.collect(), parallelism=parallelism)
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +177,15 @@ def test_nexmark(query: str, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("build", [yahoo, cluster_monitoring, stock_exchange])
+@pytest.mark.parametrize("query", SLASH_QUERIES)
+def test_slash_nexmark(query: str, tmp_path: Path) -> None:
+    answers_after_a_failure(
+        lambda parallelism, paced: slash_nexmark(query, parallelism, paced),
+        tmp_path / "checkpoints",
+    )
+
+
+@pytest.mark.parametrize("build", [yahoo, cluster_monitoring, read_only_count, stock_exchange])
 def test_applications(build: Callable[[int, Paced], whale.Topology], tmp_path: Path) -> None:
     answers_after_a_failure(build, tmp_path / "checkpoints")
 

@@ -11,6 +11,7 @@ from whale_ray.configs.settings import Settings
 
 RIDES, STOCKS, OPTIONS = "ride-hailing", "stock-exchange", "options-market"
 NEXMARK, YAHOO, CLUSTER = "nexmark", "yahoo", "cluster-monitoring"
+SLASH, COUNT = "slash-nexmark", "read-only-count"
 SIZES = "give 1 to 4,096 instances"
 
 REFUSED = {
@@ -50,6 +51,13 @@ REFUSED = {
     f"{NEXMARK} --events-per-s 0": "--events-per-s is 0: give 1 to 1,000,000",
     f"{NEXMARK} --seed -1": "--seed is -1: give 0 to 9,223,372,036,854,775,807",
     f"{NEXMARK} --parallelism 0": f"--parallelism is 0: {SIZES}",
+    f"{SLASH} --events 0": "--events is 0: give 1 to 1,000,000,000,000",
+    f"{SLASH} --zipf 4.5": "--zipf is 4.5: give 0 to 4",
+    f"{SLASH} --query 7": "argument --query: unknown '7'; there are nb7, nb8, nb11",
+    f"{SLASH} --data . --zipf 1": "--zipf means nothing with --data; leave one of them out",
+    f"{COUNT} --keys 0": "--keys is 0: give 1 to 1,000,000,000,000",
+    f"{COUNT} --records 0": "--records is 0: give 1 to 1,000,000,000,000",
+    f"{COUNT} --zipf nan": "--zipf is nan: give a number",
     f"{NEXMARK} --query 6": "argument --query: query 6 is not offered: the average of a seller's"
     " last ten auctions is a window of rows over results that change, which windows here do not"
     " take; there are 0, 1, 2, 3, ",
@@ -58,7 +66,7 @@ REFUSED = {
     f"{NEXMARK} --query 99": "argument --query: unknown '99'",
     **{
         f"{app} --workers -3": "--workers must lie between 0 and 4,096, not -3"
-        for app in (RIDES, STOCKS, OPTIONS, NEXMARK, YAHOO, CLUSTER)
+        for app in (RIDES, STOCKS, OPTIONS, NEXMARK, YAHOO, CLUSTER, SLASH, COUNT)
     },
     f"{RIDES} --on processes --workers 2 --set runtime.hosts=3": "runtime.hosts=3, but there are"
     " only 2 workers: use --workers 3 or more, or fewer hosts",

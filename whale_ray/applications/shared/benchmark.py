@@ -1,8 +1,8 @@
 """Commands of applications whose streams are generated, or Parquet files of the user's.
 
 Each has one output. A stream is generated when the topology asks for it, so a query makes only
-those that it reads. What the generator makes is said by whole numbers, the fields of a dataclass,
-and each is an option of the command.
+those that it reads. What the generator makes is said by numbers, the fields of a dataclass, and
+each is an option of the command.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def add_input(parser: Parser, folder: str, defaults: object, **numbers: str) -> 
     for name, meaning in numbers.items():
         default = getattr(defaults, name)
         text = f"{meaning} (default {default:,})"
-        source.add_argument(_option(name), type=int, default=default, help=text)
+        source.add_argument(_option(name), type=type(default), default=default, help=text)
     parser.exclude("--data", *map(_option, numbers))
 
 

@@ -1,0 +1,85 @@
+"""`whale-ray run read-only-count`: counts keys, generated ones or a user's own."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from ...cli.running import explained
+from ..shared.benchmark import Benchmark, add_common, add_input, add_parallelism, numbers_of
+from .settings import ReadOnlySettings
+from .topology import APPLICATION, build
+
+if TYPE_CHECKING:
+    from ...cli.parser import Parser
+    from ...plan.explanation import Explanation
+
+__all__ = ["explain", "main"]
+
+DEFAULT_OUTPUT = "out/read-only-count"
+_RECORDS = "records"
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the application's options."""
+    add_input(
+        parser,
+        "with records as Parquet",
+        ReadOnlySettings(),
+        records="to generate",
+        keys="to draw from",
+        zipf="exponent of the skew of keys",
+        seed="of the generator",
+    )
+    question = parser.add_argument_group("question")
+    add_parallelism(question, "instances that count (default: one per worker)")
+    add_common(parser, DEFAULT_OUTPUT)
+
+
+def main(arguments: Sequence[str], parser: Parser) -> int:
+    """Run the application; return the exit code."""
+    add_arguments(parser)
+    return _benchmark(parser.parse_args(arguments)).run(arguments)
+
+
+def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
+    """Return the plan of what `main` would run, over empty inputs."""
+    from ... import sinks, sources
+    from .generator import SCHEMA
+
+    add_arguments(parser)
+    options = parser.parse_args(arguments)
+    _generated(options)
+    topology = build(
+        sources.arrow(SCHEMA.empty_table()),
+        sinks.parquet(options.output, overwrite=True),
+        parallelism=options.parallelism,
+    )
+    return explained(topology, options)
+
+
+def _generated(options: argparse.Namespace) -> ReadOnlySettings:
+    """Return the generator's settings; raises UsageError for any value out of range."""
+    return numbers_of(ReadOnlySettings, options, "records", "keys", "zipf", "seed")
+
+
+def _benchmark(options: argparse.Namespace) -> Benchmark:
+    from .generator import generate
+
+    generated = _generated(options)
+    return Benchmark(
+        options=options,
+        application=APPLICATION,
+        streams=(_RECORDS,),
+        build=lambda source_of, sink: build(
+            source_of(_RECORDS, ("key",)), sink, parallelism=options.parallelism
+        ),
+        generate=lambda folder, _: generate(folder, generated),
+        settings={
+            "parallelism": options.parallelism,
+            **({} if options.data else asdict(generated)),
+        },
+        output=DEFAULT_OUTPUT,
+    )

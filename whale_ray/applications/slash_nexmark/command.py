@@ -1,0 +1,94 @@
+"""`whale-ray run slash-nexmark --query nb7`: over generated events, or a user's own."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from ...cli.running import explained
+from ..shared.benchmark import Benchmark, add_common, add_input, add_parallelism, numbers_of
+from .settings import SlashNexmarkSettings
+
+if TYPE_CHECKING:
+    from ...cli.parser import Parser
+    from ...plan.explanation import Explanation
+
+__all__ = ["explain", "main"]
+
+APPLICATION = "slash-nexmark"
+DEFAULT_OUTPUT = "out/slash-nexmark"
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the application's options."""
+    from .queries import QUERIES
+
+    add_input(
+        parser,
+        "with sellers, auctions and bids as Parquet, in order of time",
+        SlashNexmarkSettings(),
+        events="to generate",
+        events_per_s="in event time",
+        zipf="exponent of the skew of sellers",
+        seed="of the generator",
+    )
+    question = parser.add_argument_group("question")
+    question.add_argument(
+        "--query", choices=tuple(QUERIES), default="nb7", help="of Slash's (default nb7)"
+    )
+    add_parallelism(question, "instances of each stateful operator (default: workers)")
+    add_common(parser, DEFAULT_OUTPUT)
+
+
+def main(arguments: Sequence[str], parser: Parser) -> int:
+    """Run the application; return the exit code."""
+    add_arguments(parser)
+    return _benchmark(parser.parse_args(arguments)).run(arguments)
+
+
+def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
+    """Return the plan of what `main` would run, over empty inputs."""
+    from ... import sinks, sources
+    from .queries import build
+    from .schemas import SCHEMAS
+
+    add_arguments(parser)
+    options = parser.parse_args(arguments)
+    _generated(options)
+    topology = build(
+        options.query,
+        lambda name, columns: sources.arrow(
+            SCHEMAS[name].empty_table().select(columns or SCHEMAS[name].names)
+        ),
+        sinks.parquet(options.output, overwrite=True),
+        options.parallelism,
+    )
+    return explained(topology, options)
+
+
+def _generated(options: argparse.Namespace) -> SlashNexmarkSettings:
+    """Return the generator's settings; raises UsageError for any value out of range."""
+    return numbers_of(SlashNexmarkSettings, options, "events", "events_per_s", "zipf", "seed")
+
+
+def _benchmark(options: argparse.Namespace) -> Benchmark:
+    from .generator import generate
+    from .queries import build
+    from .schemas import SCHEMAS
+
+    generated = _generated(options)
+    return Benchmark(
+        options=options,
+        application=APPLICATION,
+        streams=tuple(SCHEMAS),
+        build=lambda source_of, sink: build(options.query, source_of, sink, options.parallelism),
+        generate=lambda folder, stream: generate(folder, stream, generated),
+        settings={
+            "query": options.query,
+            "parallelism": options.parallelism,
+            **({} if options.data else asdict(generated)),
+        },
+        output=DEFAULT_OUTPUT,
+    )
