@@ -18,12 +18,12 @@ ZIPF_MAX = 4.0
 
 
 def zipf_ranks(
-    random: np.random.Generator, count: int, keys: int, exponent: float
+    draws: np.random.Generator, count: int, keys: int, exponent: float
 ) -> npt.NDArray[np.int64]:
     """Return ranks from 0: rank r is drawn in proportion to (r + 1) ** -exponent.
 
     Args:
-        random: where from.
+        draws: where from.
         count: how many to draw.
         keys: how many ranks there are, at least 1.
         exponent: 0 draws uniformly.
@@ -32,7 +32,7 @@ def zipf_ranks(
         int64, shape (count,), each at least 0 and below `keys`.
     """
     if exponent == 0:
-        return random.integers(0, keys, count)
+        return draws.integers(0, keys, count)
     low = _area(np.array([1.5]), exponent)[0] - 1.0
     high = _area(np.array([keys + 0.5]), exponent)[0]
     # Ranks this near to the point that was drawn need no test (s in the paper).
@@ -41,7 +41,7 @@ def zipf_ranks(
     ranks = np.empty(count, np.int64)
     open_places = np.arange(count)
     while len(open_places):
-        areas = high + random.random(len(open_places)) * (low - high)
+        areas = high + draws.random(len(open_places)) * (low - high)
         points = _point(areas, exponent)
         drawn = np.clip(np.floor(points + 0.5), 1, keys)
         taken = (drawn - points <= near) | (
