@@ -23,7 +23,7 @@ __all__ = ["QUERIES", "build"]
 _EVENT_TIME = "date_time"
 
 
-class Streams:
+class AuctionSite:
     """The streams of sellers, auctions and bids; a query reads those that it asks for.
 
     Args:
@@ -45,7 +45,7 @@ class Streams:
         return self._topology.source(source, id=name, event_time=_EVENT_TIME)
 
 
-def _nb7(streams: Streams) -> Stream:
+def _nb7(streams: AuctionSite) -> Stream:
     """Return the highest price of each auction in each 60 s."""
     bids = streams.read("bids", "auction", "price")
     return bids.group_by(window(_EVENT_TIME, "60 seconds"), "auction").agg(
@@ -53,7 +53,7 @@ def _nb7(streams: Streams) -> Stream:
     )
 
 
-def _nb8(streams: Streams) -> Stream:
+def _nb8(streams: AuctionSite) -> Stream:
     """Return the auctions of those sellers who have registered in the same 12 hours."""
     auctions = streams.read("auctions", "id", "seller", "extra")
     sellers = streams.read("sellers", "id", "extra")
@@ -66,7 +66,7 @@ def _nb8(streams: Streams) -> Stream:
     )
 
 
-def _nb11(streams: Streams) -> Stream:
+def _nb11(streams: AuctionSite) -> Stream:
     """Return the bids with their seller, where both are in one session of the seller."""
     bids = streams.read("bids", "seller", "auction", "price")
     sellers = streams.read("sellers", "id", "extra")
@@ -79,7 +79,7 @@ def _nb11(streams: Streams) -> Stream:
     )
 
 
-QUERIES: Mapping[str, Callable[[Streams], Stream]] = MappingProxyType(
+QUERIES: Mapping[str, Callable[[AuctionSite], Stream]] = MappingProxyType(
     {"nb7": _nb7, "nb8": _nb8, "nb11": _nb11}
 )
 """The name of a query → the function that adds it, and returns its result."""
@@ -95,5 +95,5 @@ def build(query: str, source_of: SourceOf, sink: Sink, parallelism: int | None =
         parallelism: the number of instances of each stateful operator; None is one per worker.
     """
     topology = Topology("slash-nexmark")
-    QUERIES[query](Streams(topology, source_of, parallelism)).sink(sink, id="out")
+    QUERIES[query](AuctionSite(topology, source_of, parallelism)).sink(sink, id="out")
     return topology
