@@ -104,12 +104,15 @@ class Claim:
 
         Raises:
             ClaimLostError: it does not.
+            OutputError: there is no claim at all: the folder is gone, and may come back.
             InputError: the folder cannot be read, so nobody knows.
         """
         if self.holds():
             return
         where = f"job {self._record.job} no longer has the checkpoint folder {self._files.url!r}"
         last = max(claim_numbers(self._files))
+        if not last and not self._end.is_set():
+            raise OutputError(vanished(self._files.url))
         try:
             data = self._files.get(claim_name(last)) if last > self.number else None
             by = "" if data is None else f", which was taken over by {ClaimRecord.decode(data, '')}"
@@ -157,6 +160,14 @@ class Claim:
                 if not was_told:
                     _log.warning("the claim on the checkpoints is not renewed for now: %s", error)
                 was_told = True
+
+
+def vanished(url: str) -> str:
+    """Return what is said of a folder in which nothing is left of what was there."""
+    return (
+        f"the checkpoint folder {url!r} has vanished: nothing is left of what was in it; bring it"
+        " back (is a disk no longer mounted?), or submit the job with another folder"
+    )
 
 
 def claim_numbers(files: StoreFiles) -> list[int]:

@@ -32,6 +32,7 @@ class LocalFiles:
     def __init__(self, path: str) -> None:
         self._path = os.path.abspath(os.path.expanduser(path))
         self._was_there = os.path.isdir(self._path)
+        self._was_filled = not self._is_empty()
 
     @property
     def url(self) -> str:
@@ -85,6 +86,7 @@ class LocalFiles:
             return
         except OSError as error:
             raise self._unwritable(error, name) from None
+        self._was_filled = False  # this may have been the last one
         above = os.path.dirname(path)
         with suppress(OSError):  # not empty
             while above != self._path:
@@ -132,8 +134,11 @@ class LocalFiles:
         """Create a folder, and those above it; all of them are on the disk then."""
         if os.path.isdir(path):
             self._was_there = True
+            self._was_filled = self._was_filled or path != self._path
             return
-        if self._was_there and not os.path.isdir(self._path):
+        if (self._was_there and not os.path.isdir(self._path)) or (
+            self._was_filled and self._is_empty()
+        ):
             # To create it anew would hide what was in it, and fill the disk below its mount point.
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         above = os.path.dirname(path)
@@ -143,6 +148,15 @@ class LocalFiles:
             os.mkdir(path)
         _sync_folder(above)
         self._was_there = self._was_there or path == self._path
+        self._was_filled = self._was_filled or path != self._path
+
+    def _is_empty(self) -> bool:
+        """Return whether nothing is in the folder, or there is no folder."""
+        try:
+            with os.scandir(self._path) as found:
+                return next(found, None) is None
+        except OSError:
+            return True
 
     def _path_of(self, name: str) -> str:
         return os.path.join(self._path, name)

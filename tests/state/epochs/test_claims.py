@@ -228,13 +228,34 @@ def test_a_refused_job_leaves_the_folder_to_the_next_one(url, claims):
     take(claims, url, "job-3", restore=last_point(first))
 
 
-def test_the_claim_is_lost_with_the_folder(url, claims):
+def test_a_folder_that_vanished_with_its_claim_may_come_back(url, claims):
     store = take(claims, url, "job-1")
+    files = files_at(url)
+    kept = {name: files.get(name) for name in files.names("claims") + files.names("newest")}
+    for name in kept:
+        files.remove(name)
+    with pytest.raises(
+        OutputError, match=r"' has vanished: nothing is left .*; bring it"
+    ) as caught:
+        store.claim.check()
+    assert not isinstance(caught.value, ClaimLostError), "it may come back"
+    for name, data in kept.items():
+        files.put(name, data)
+    store.claim.check()
+
+
+def test_the_claim_is_lost_if_another_job_begins_in_the_emptied_folder(url, claims):
+    for job in ("job-1", "job-2"):
+        first = take(claims, url, job)
+        first.claim.close()
+    first = take(claims, url, "job-3")
     files = files_at(url)
     for name in files.names("claims") + files.names("newest"):
         files.remove(name)
+    second = take(claims, url, "job-4", take_over=True)
     with pytest.raises(ClaimLostError, match="whose claim is gone"):
-        store.claim.check()
+        first.claim.check()
+    second.claim.check()
 
 
 def test_of_two_claims_at_once_one_succeeds(url, claims, monkeypatch):

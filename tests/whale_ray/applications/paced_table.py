@@ -16,6 +16,8 @@ from whale_ray.operators.sources.base import Source, SourceReader
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.types import Schema
 
+_POLL_NS = 5_000_000
+
 
 class PlannedFailureError(InputError):
     """The failure that a test asks for."""
@@ -26,7 +28,9 @@ class PacedTable(Source):
     """The rows of a table in `parts` equal parts, with a pause before each but the first.
 
     With `fails_after`, the source fails in the middle of the part behind so many. A pause is longer
-    than the interval of checkpoints in tests.
+    than the interval of checkpoints in tests. With `snapshots` it ends once so many snapshots were
+    taken of it; of two, the first belongs to a checkpoint that is complete. With `begins_ns`, a
+    time of the clock, part k is read no sooner than k pauses after that, in any attempt.
     """
 
     table: pa.Table
@@ -34,6 +38,8 @@ class PacedTable(Source):
     fails_after: int | None = None
     bounded: bool = True
     pause_ms: int = 1_000
+    snapshots: int | None = None
+    begins_ns: int | None = None
 
     def schema(self) -> Schema:
         return Schema.from_arrow(self.table.schema)
@@ -55,17 +61,20 @@ class _PacedReader(SourceReader):
         self._batch = Batch.from_arrow(source.table.combine_chunks())
         self._row = row
         part_rows = -(-self._batch.num_rows // source.parts)
-        self._pauses = [part * part_rows for part in range(1, source.parts)]
+        first = 0 if source.begins_ns is not None else 1
+        self._pauses = [part * part_rows for part in range(first, source.parts)]
+        self._part_rows = part_rows
         self._paused_at = -1
         self._resume_ns = 0
+        self._snapshots = 0
         self._fails_at = None
         if source.fails_after is not None:
             self._fails_at = source.fails_after * part_rows + part_rows // 2
 
     def read(self, max_rows: int) -> Batch | None:
         if self._row in self._pauses and self._row != self._paused_at:
-            self._paused_at = self._row
-            self._resume_ns = self._clock.monotonic_ns() + self._source.pause_ms * 1_000_000
+            self._paused_at, self._snapshots = self._row, 0
+            self._resume_ns = self._end_of_pause_ns()
         if self.finished or self._clock.monotonic_ns() < self._resume_ns:
             return None
         ends = [self._row + max_rows, self._batch.num_rows]
@@ -77,14 +86,26 @@ class _PacedReader(SourceReader):
         first, self._row = self._row, min(end for end in ends if end > self._row)
         return self._batch.slice(first, self._row)
 
+    def _end_of_pause_ns(self) -> int:
+        now_ns, pause_ns = self._clock.monotonic_ns(), self._source.pause_ms * 1_000_000
+        if self._source.begins_ns is None:
+            return now_ns + pause_ns
+        begin_ns = self._source.begins_ns + self._row // self._part_rows * pause_ns
+        return now_ns + max(0, begin_ns - self._clock.wall_ns())
+
     @property
     def finished(self) -> bool:
         return self._row >= self._batch.num_rows
 
     def next_ready_ns(self) -> int:
-        return self._resume_ns
+        if self._source.snapshots is None:
+            return self._resume_ns
+        return min(self._resume_ns, self._clock.monotonic_ns() + _POLL_NS)
 
     def position(self) -> dict[str, Any]:
+        self._snapshots += 1
+        if self._snapshots == self._source.snapshots:
+            self._resume_ns = 0
         return {"row": self._row}
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -47,10 +48,14 @@ from whale_ray.applications.yahoo.topology import build as build_yahoo
 from whale_ray.plan.logical import OperatorKind
 from whale_ray.testing import VirtualClock, read_all
 
+pytestmark = pytest.mark.usefixtures("quick_processes", "no_leaks")
+
 Paced: TypeAlias = Callable[[pa.Table], whale.sources.Source]
 CHECKPOINTS = 3
 AFTER_ALL_EVENTS_NS = 1_760_000_000_000_000_000
 NEXMARK = NexmarkSettings(events=10_000, events_per_s=200)
+STATEFUL = ("3", "4", "5", "7-one-to-many", "8", "9", "11", "13", "17", "18", "19")
+"""Queries of every kind of state, which a test runs on several hosts, too."""
 YAHOO = YahooSettings(events=10_000, campaigns=20)
 SLASH = {
     "nb7": SlashNexmarkSettings(events=9_000, events_per_s=30),
@@ -138,32 +143,63 @@ def in_order(table: pa.Table) -> list[tuple[object, ...]]:
     return sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)
 
 
+class Inline:
+    """One worker in this process, whose clock moves where it waits."""
+
+    def __init__(self, interval_ms: int = 500) -> None:
+        self._clock, self._interval_ms = VirtualClock(AFTER_ALL_EVENTS_NS), interval_ms
+
+    def paced(self, table: pa.Table, fails_after: int | None = None) -> PacedTable:
+        return PacedTable(table, fails_after=fails_after)
+
+    def run(self, topology: whale.Topology, folder: Path, restore: str | None = None) -> whale.Job:
+        settings = {
+            "checkpoints.url": str(folder),
+            "checkpoints.interval_ms": self._interval_ms,
+            "runtime.poll_interval_ms": self._interval_ms // 10,
+            "runtime.max_restarts": 0,
+        }
+        return whale.run(topology, clock=self._clock, settings=settings, restore=restore)
+
+
+class Hosts:
+    """Processes on three logical hosts in a chain; then on two, with more workers on one."""
+
+    def paced(self, table: pa.Table, fails_after: int | None = None) -> PacedTable:
+        return PacedTable(table, fails_after=fails_after, pause_ms=10_000, snapshots=2)
+
+    def run(self, topology: whale.Topology, folder: Path, restore: str | None = None) -> whale.Job:
+        settings = {
+            "checkpoints.url": str(folder),
+            "checkpoints.interval_ms": 20,
+            "runtime.max_restarts": 0,
+            "runtime.hosts": 3 if restore is None else 2,
+            "runtime.route": "chain" if restore is None else "star",
+            "transport.wtl_ms": 1,
+        }
+        job = whale.submit(topology, on="processes", workers=3, settings=settings, restore=restore)
+        return job.wait(60)
+
+
+Place: TypeAlias = Inline | Hosts
+everywhere = pytest.mark.parametrize("place", [Inline, pytest.param(Hosts, marks=pytest.mark.long)])
+
+
 def answers_after_a_failure(
-    build: Callable[[int, Paced], whale.Topology], folder: Path, parallelism: int = 2
+    build: Callable[[int, Paced], whale.Topology], place: Place, folder: Path
 ) -> None:
-    """Run at parallelism 1; fail at another behind three checkpoints; go on at a third."""
+    """Run at parallelism 1; fail at 2 behind three checkpoints; go on at 3."""
     plan = build(1, whale.sources.arrow).logical_plan()
     sinks = [node.id for node in plan.of_kind(OperatorKind.SINK)]
     expected = {
         sink: whale.run(build(1, whale.sources.arrow)).results(sink).to_arrow() for sink in sinks
     }
     assert any(table.num_rows for table in expected.values())
-    settings = {
-        "checkpoints.url": str(folder),
-        "checkpoints.interval_ms": 500,
-        "runtime.poll_interval_ms": 50,
-        "runtime.max_restarts": 0,
-    }
-    clock = VirtualClock(AFTER_ALL_EVENTS_NS)
     with pytest.raises(PlannedFailureError):
-        whale.run(
-            build(parallelism, lambda table: PacedTable(table, fails_after=CHECKPOINTS)),
-            clock=clock,
-            settings=settings,
-        )
-    found = whale.run(
-        build(parallelism + 1, PacedTable), clock=clock, settings=settings, restore="latest"
-    )
+        place.run(build(2, partial(place.paced, fails_after=CHECKPOINTS)), folder)
+    found = place.run(build(3, place.paced), folder, "latest")
+    checkpoints = found.metrics().checkpoints
+    assert checkpoints is not None and checkpoints.restored >= CHECKPOINTS
     for sink in sinks:
         table = found.results(sink).to_arrow()
         assert table.column_names == expected[sink].column_names
@@ -172,30 +208,60 @@ def answers_after_a_failure(
 
 @pytest.mark.parametrize("query", [query for query in QUERIES if query != "12"])
 def test_nexmark(query: str, tmp_path: Path) -> None:
-    answers_after_a_failure(
-        lambda parallelism, paced: nexmark(query, parallelism, paced), tmp_path / "checkpoints"
+    answers_after_a_failure(partial(nexmark, query), Inline(), tmp_path / "kept")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("query", STATEFUL)
+def test_nexmark_on_hosts(query: str, tmp_path: Path) -> None:
+    answers_after_a_failure(partial(nexmark, query), Hosts(), tmp_path / "kept")
+
+
+def test_nexmark_12_by_a_clock_that_stands_still_in_each_part(tmp_path: Path) -> None:
+    """The parts come in windows of the clock one after the other, also the one that is repeated."""
+    begin_ns = AFTER_ALL_EVENTS_NS
+
+    def paced(table: pa.Table, fails_after: int | None = None) -> PacedTable:
+        return PacedTable(table, fails_after=fails_after, pause_ms=10_000, begins_ns=begin_ns)
+
+    place = Inline(interval_ms=5_000)
+    with pytest.raises(PlannedFailureError):
+        place.run(nexmark("12", 2, partial(paced, fails_after=CHECKPOINTS)), tmp_path)
+    found = place.run(nexmark("12", 3, paced), tmp_path, "latest")
+    checkpoints = found.metrics().checkpoints
+    assert checkpoints is not None and checkpoints.restored >= CHECKPOINTS
+    bidders = nexmark_streams()["bids"]["bidder"].to_pylist()
+    part_rows = -(-len(bidders) // PacedTable.parts)
+    expected = Counter(
+        (begin_ns // 1_000 + row // part_rows * 10_000_000, bidder)
+        for row, bidder in enumerate(bidders)
     )
+    table = found.results("out").to_arrow()
+    starts = table["window_start"].cast("int64").to_pylist()
+    rows = zip(starts, table["bidder"].to_pylist(), table["bid_count"].to_pylist(), strict=True)
+    assert sorted(rows) == sorted((*key, count) for key, count in expected.items())
 
 
 @pytest.mark.parametrize("query", SLASH_QUERIES)
 def test_slash_nexmark(query: str, tmp_path: Path) -> None:
-    answers_after_a_failure(
-        lambda parallelism, paced: slash_nexmark(query, parallelism, paced),
-        tmp_path / "checkpoints",
-    )
+    answers_after_a_failure(partial(slash_nexmark, query), Inline(), tmp_path / "kept")
 
 
+@everywhere
 @pytest.mark.parametrize("build", [yahoo, cluster_monitoring, read_only_count, stock_exchange])
-def test_applications(build: Callable[[int, Paced], whale.Topology], tmp_path: Path) -> None:
-    answers_after_a_failure(build, tmp_path / "checkpoints")
+def test_applications(
+    build: Callable[[int, Paced], whale.Topology], place: type[Place], tmp_path: Path
+) -> None:
+    answers_after_a_failure(build, place(), tmp_path / "kept")
 
 
-def test_ride_hailing(rides: tuple[pa.Table, pa.Table], tmp_path: Path) -> None:
+@everywhere
+def test_ride_hailing(rides: tuple[pa.Table, pa.Table], place: type[Place], tmp_path: Path) -> None:
     def build(parallelism: int, paced: Paced) -> whale.Topology:
         settings = RideHailingSettings(matching_instances=parallelism, best_instances=parallelism)
         return build_ride_hailing(*map(paced, rides), whale.sinks.collect(), settings)
 
-    answers_after_a_failure(build, tmp_path / "checkpoints")
+    answers_after_a_failure(build, place(), tmp_path / "kept")
 
 
 def test_options_market(tmp_path: Path) -> None:

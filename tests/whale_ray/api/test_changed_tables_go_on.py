@@ -1,0 +1,81 @@
+"""A table that changes, in jobs that fail and go on: the changes are in the checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import whale_ray as whale
+from tests.whale_ray.applications.paced_table import PacedTable, PlannedFailureError
+from whale_ray.testing import VirtualClock
+
+BEGIN_NS = 1_760_000_000_000_000_000
+HALF_A_PAUSE_NS = 5_000_000_000
+KEYS, PARTS = 40, 5
+PEOPLE = pa.table({"id": range(KEYS), "name": ["first"] * KEYS})
+CHANGES = pa.table(
+    {
+        "id": [(part * 11 + row * 3) % (KEYS + 5) for part in range(PARTS) for row in range(10)],
+        "name": [f"{part}-{row}" for part in range(PARTS) for row in range(10)],
+        "gone": [row % 4 == 3 for _ in range(PARTS) for row in range(10)],
+    }
+)
+ROWS = pa.table({"k": [row % (KEYS + 5) for row in range(PARTS * 50)], "n": range(PARTS * 50)})
+
+
+def topology_of(parallelism: int, fails_after: int | None = None) -> whale.Topology:
+    """Return a job that reads a fifth of the changes, then a fifth of the rows, and so on."""
+    topology = whale.Topology("changing")
+    rows = PacedTable(
+        ROWS, fails_after=fails_after, pause_ms=10_000, begins_ns=BEGIN_NS + HALF_A_PAUSE_NS
+    )
+    changes = topology.source(
+        PacedTable(CHANGES, pause_ms=10_000, begins_ns=BEGIN_NS), id="changes"
+    )
+    named = topology.source(rows, id="rows").join_table(
+        PEOPLE,
+        on={"k": "id"},
+        how="left",
+        changes=changes,
+        delete_when=whale.col("gone"),
+        id="named",
+        parallelism=parallelism,
+    )
+    named.sink(whale.sinks.collect(), id="out")
+    return topology
+
+
+def expected() -> list[tuple[int, str | None]]:
+    """Return (n, name) of all rows: each finds the changes of its part, and those before."""
+    people = dict(zip(PEOPLE["id"].to_pylist(), PEOPLE["name"].to_pylist(), strict=True))
+    found, rows, changes = [], ROWS.to_pylist(), CHANGES.to_pylist()
+    for part in range(PARTS):
+        for change in changes[part * 10 : part * 10 + 10]:
+            if change["gone"]:
+                people.pop(change["id"], None)
+            else:
+                people[change["id"]] = change["name"]
+        found += [(row["n"], people.get(row["k"])) for row in rows[part * 50 : part * 50 + 50]]
+    return found
+
+
+@pytest.mark.parametrize("fails_after", [1, 3])
+def test_changes_are_there_after_a_failure(tmp_path: Path, fails_after: int) -> None:
+    clock = VirtualClock(BEGIN_NS)
+    settings = {
+        "checkpoints.url": str(tmp_path),
+        "checkpoints.interval_ms": 2_000,
+        "runtime.poll_interval_ms": 500,
+        "runtime.max_restarts": 0,
+        "transport.wtl_ms": 0,
+    }
+    with pytest.raises(PlannedFailureError):
+        whale.run(topology_of(2, fails_after), clock=clock, settings=settings)
+    job = whale.run(topology_of(3), clock=clock, settings=settings, restore="latest")
+    checkpoints = job.metrics().checkpoints
+    assert checkpoints is not None and checkpoints.restored > fails_after
+    out = job.results("out").to_arrow()
+    found = zip(out["n"].to_pylist(), out["name"].to_pylist(), strict=True)
+    assert sorted(found, key=lambda row: row[0]) == expected()
