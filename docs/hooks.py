@@ -78,8 +78,9 @@ def expand(markdown: str, page: str) -> str:
 
 
 def _program(path: str) -> str:
-    """Return a program of examples/ as a block of code."""
-    return f"`{path}`:\n\n```python\n{(ROOT / path).read_text(encoding='utf-8')}```"
+    """Return a file of examples/ as a block of code."""
+    language = "yaml" if path.endswith(".yaml") else "python"
+    return f"`{path}`:\n\n```{language}\n{(ROOT / path).read_text(encoding='utf-8')}```"
 
 
 def _included(document: str) -> Callable[[str], str]:

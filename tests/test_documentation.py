@@ -245,6 +245,7 @@ def test_an_option_that_is_named_alone_exists(tmp_path, capsys):
             ["stop"],
             ["bench"],
             ["simulate"],
+            ["optimize"],
         )
     )
     named = {span.split()[0] for span in spans(ALL) if span.startswith("--")} - FOREIGN_OPTIONS

@@ -1,10 +1,13 @@
 """Stream slicing: how many rows are sent together.
 
 A transfer buffer is sent when it holds MMS bytes, for throughput, or when its oldest rows have
-waited WTL, for latency. Nothing else cuts a slice.
+waited WTL, for latency. A stream may have a batch of its own instead, of so many rows: a slice is
+then due at that many, too, and is sent in pieces of at most as many. Nothing else cuts a slice.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from .wire.batch import Batch
 
@@ -16,10 +19,15 @@ class StreamSlicer:
     adds rows while the slice taken last has not found room in a channel.
     """
 
-    def __init__(self, mms_bytes: int, wtl_ns: int) -> None:
-        """Start empty; slices are due at `mms_bytes`, or `wtl_ns` after their first rows."""
+    def __init__(self, mms_bytes: int, wtl_ns: int, batch_rows: int | None = None) -> None:
+        """Start empty; slices are due at `mms_bytes`, or `wtl_ns` after their first rows.
+
+        With `batch_rows` they are due at that many rows, too, see `pieces`.
+        """
         self._mms_bytes = mms_bytes
         self._wtl_ns = wtl_ns
+        self._batch_rows = batch_rows
+        self._pending_rows = 0
         self._pending: list[Batch] = []
         self._first_ns = 0
         self._not_owned_from = 0
@@ -33,6 +41,7 @@ class StreamSlicer:
         if not self._pending:
             self._first_ns = now_ns
         self._pending.append(batch)
+        self._pending_rows += batch.num_rows
         self.pending_bytes += batch.nbytes
 
     def own(self) -> None:
@@ -46,7 +55,9 @@ class StreamSlicer:
         """Return whether a slice is due."""
         deadline_ns = self.deadline_ns
         return deadline_ns is not None and (
-            self.pending_bytes >= self._mms_bytes or now_ns >= deadline_ns
+            self.pending_bytes >= self._mms_bytes
+            or now_ns >= deadline_ns
+            or (self._batch_rows is not None and self._pending_rows >= self._batch_rows)
         )
 
     @property
@@ -61,5 +72,14 @@ class StreamSlicer:
             return None
         self._pending = []
         self._not_owned_from = 0
-        self.pending_bytes = 0
+        self._pending_rows = self.pending_bytes = 0
         return pending[0] if len(pending) == 1 else Batch.concat(pending)
+
+    def pieces(self, batch: Batch) -> Iterator[Batch]:
+        """Yield the rows of a slice as views, each of as many rows as a message may have."""
+        size = self._batch_rows
+        if size is None or batch.num_rows <= size:
+            yield batch
+            return
+        for start in range(0, batch.num_rows, size):
+            yield batch.slice(start, start + size)

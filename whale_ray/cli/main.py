@@ -1,6 +1,6 @@
-"""`whale-ray`: run, resume, explain, bench, simulate, doctor, list, stop, savepoint, state.
+"""`whale-ray`: run, resume, explain, optimize, bench, simulate, doctor, list, stop, savepoint.
 
-Also `settings` and `completion`.
+Also `state`, `settings` and `completion`.
 
 Every error that a user can cause prints one line on standard error, with exit code 2 for mistakes
 in the call and 1 for failures at runtime; `--debug` shows the traceback. Ctrl-C drains a running
@@ -26,7 +26,7 @@ from ..configs.errors import (
     WhaleError,
 )
 from ..deployment.signals import interrupting_signals
-from . import bench, checkpoints, completion, jobs, running, simulate, state
+from . import bench, checkpoints, completion, jobs, optimize, running, simulate, state
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
     running.add_explain(commands)
     bench.add_bench(commands)
     simulate.add_simulate(commands)
+    optimize.add_optimize(commands)
     doctor = commands.add_parser("doctor", help="what this machine offers, and what a lack means")
     doctor.add_argument("--json", action="store_true", help="one JSON object")
     doctor.set_defaults(function=_doctor)

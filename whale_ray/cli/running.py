@@ -72,7 +72,8 @@ def _add_app(
     command.set_defaults(function=function)
 
 
-_APP_HELP = f"one of {', '.join(APPLICATIONS)}, or file.py, or file.py:topology"
+_TSPEC = (".yaml", ".yml")
+_APP_HELP = f"one of {', '.join(APPLICATIONS)}, or file.py, or file.py:topology, or tspec.yaml"
 
 
 def add_settings(command: argparse.ArgumentParser) -> None:
@@ -338,7 +339,7 @@ def command_of(app: str) -> Any:
 
 
 def load_topology(app: str) -> Topology:
-    """Return the topology `name` of `file.py:name`, or the only one of `file.py`.
+    """Return the topology `name` of `file.py:name`, the only one of `file.py`, or a tspec's.
 
     Raises:
         UsageError: there is no such file or topology, there are several, or running the file
@@ -346,6 +347,11 @@ def load_topology(app: str) -> Topology:
     """
     from ..api.topology import Topology
 
+    if app.endswith(_TSPEC):
+        from ..tspec.building import build_topology
+        from ..tspec.reading import read_tspec
+
+        return build_topology(read_tspec(app))
     path, colon, name = app.rpartition(":")
     if not colon and not app.endswith(".py"):
         raise UsageError(_no_application(app))

@@ -124,7 +124,8 @@ def _refuse_idle_options(parsed: argparse.Namespace) -> None:
         raise UsageError(msg)
 
 
-def _costs(named: str) -> MachineCosts:
+def costs_named(named: str) -> MachineCosts:
+    """Return costs by a word or the path of a file; raise UsageError for another name."""
     from ..lab.simulator.costs import read_costs
     from ..lab.simulator.default_costs import MEASURED, PUBLISHED
 
@@ -152,7 +153,7 @@ def _figures(parsed: argparse.Namespace) -> int:
     from ..lab.simulator.figures_at_scale import FIGURES
 
     chosen = _chosen(parsed.only, list(FIGURES))
-    costs = _costs(parsed.costs)
+    costs = costs_named(parsed.costs)
     if not parsed.no_plots:
         plots.check_matplotlib()
     setup = Setup(costs, parsed.seed, parsed.quick)
@@ -192,7 +193,7 @@ def _one_run(parsed: argparse.Namespace) -> int:
         name: default if getattr(parsed, name) is None else getattr(parsed, name)
         for name, default in _DEFAULTS.items()
     }
-    scenario = _scenario(parsed.hosts, given, _costs(parsed.costs))
+    scenario = _scenario(parsed.hosts, given, costs_named(parsed.costs))
     emitted_s = poisson([RateStep(given["rate"], given["seconds"])], parsed.seed)
     outcome = simulate(scenario, emitted_s)
     figures = _as_dict(outcome)
@@ -291,7 +292,7 @@ def _as_cost(value: object) -> str:
 def _validate(parsed: argparse.Namespace) -> int:
     from ..lab.simulator import validation
 
-    costs = _costs(parsed.costs)
+    costs = costs_named(parsed.costs)
     cores = len(os.sched_getaffinity(0))
     seconds = 1.5 if parsed.quick else 3.0
     found = validation.validate(costs, cores, parsed.seed, seconds=seconds, tell=_report_progress)

@@ -246,7 +246,7 @@ def _edge_table(plan: PhysicalPlan, between_hosts: str) -> Table:
             f"{plan.source_name(edge)} → {edge.target_operator}{_describe_port(plan, edge)}",
             edge.grouping.describe(),
             ("event-time order" if edge.ordered else "times") if edge.carries_time else "",
-            described[edge.id],
+            described[edge.id] + _describe_batches(edge),
             edge.reason,
         )
         for edge in plan.edges
@@ -256,6 +256,12 @@ def _edge_table(plan: PhysicalPlan, between_hosts: str) -> Table:
         ("edge", "from → to", "grouping", "carries", "carried by", "not fused because"),
         rows,
     )
+
+
+def _describe_batches(edge: Edge) -> str:
+    if edge.batch_rows is None:
+        return ""
+    return f", {edge.batch_rows:,} row{'' if edge.batch_rows == 1 else 's'} at a time"
 
 
 def _state_tables(plan: PhysicalPlan, settings: Settings) -> tuple[Table, ...]:

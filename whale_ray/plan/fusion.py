@@ -224,6 +224,7 @@ def fuse(logical: LogicalPlan, parallelism: dict[str, int]) -> StageGraph:
                     on_late=policy_after_idleness(logical, feed.stream.source),
                     source_output=feed.stream.output,
                     is_side_input=feed.is_side_input,
+                    batch_rows=feed.stream.batch_rows,
                 )
             )
     graph = StageGraph(

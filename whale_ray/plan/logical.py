@@ -99,6 +99,8 @@ class Input:
     """The user's transport for rows between processes; None: whale-ray's own."""
     output: int = MAIN
     """Which of the upstream operator's outputs is read."""
+    batch_rows: int | None = None
+    """How many rows are sent together at most; None: as many as `transport.mms_bytes` hold."""
 
     @property
     def source(self) -> OutputKey:

@@ -87,6 +87,8 @@ class Edge:
     is_side_input: bool = False
     """Whether it feeds an operator of the stage beside its stream, wherever in the stage that is;
     all other edges feed the stage's head."""
+    batch_rows: int | None = None
+    """How many rows a message has at most, see `Input.batch_rows`."""
 
     @property
     def target(self) -> tuple[str, int]:

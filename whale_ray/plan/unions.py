@@ -33,7 +33,7 @@ def united_streams(logical: LogicalPlan) -> Mapping[str, tuple[Input, ...]]:
 def streams_of(feed: Input, united: Mapping[str, tuple[Input, ...]]) -> tuple[Input, ...]:
     """Return the streams that an input reads: one, or those of a union with the input's grouping.
 
-    A transport that the user set on a stream before the union is kept.
+    A transport that the user set on a stream before the union is kept, and so are its batches.
     """
     if feed.upstream not in united:
         return (feed,)
@@ -43,6 +43,7 @@ def streams_of(feed: Input, united: Mapping[str, tuple[Input, ...]]) -> tuple[In
             upstream=stream.upstream,
             output=stream.output,
             transport=stream.transport or feed.transport,
+            batch_rows=stream.batch_rows or feed.batch_rows,
         )
         for stream in united[feed.upstream]
     )

@@ -203,7 +203,8 @@ class EdgeWriter:
         queues = addressing.queues
         batch = self._slicer.take()
         if batch is not None:
-            addressing.queue_slice(batch, self._sent_watermark_ns)
+            for piece in self._slicer.pieces(batch):
+                addressing.queue_slice(piece, self._sent_watermark_ns)
         if self._watermark_ns > self._sent_watermark_ns or self._sent_idle > self._idle:
             for queue in queues:
                 queue.mark(self._watermark_ns)

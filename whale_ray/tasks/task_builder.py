@@ -145,7 +145,7 @@ class TaskBuilder:
             edge,
             Stamp(source, self._attempt, edge.carries_time, transport.checksum),
             self._addressings(edge, source),
-            StreamSlicer(transport.mms_bytes, wtl_ns),
+            StreamSlicer(transport.mms_bytes, wtl_ns, edge.batch_rows),
             wtl_ns,
         )
 

@@ -31,7 +31,7 @@ MILEAGE = f"{USER_CODE / 'mileage.py'}:topology"
 FAILING = f"{USER_CODE / 'mileage.py'}:failing"
 SUITES = "transport, rows, streaming, checkpoints, ride-hailing, one-to-many, dynamic, "
 SUITES += "options-market"
-COMMANDS = "run, explain, bench, simulate, doctor, list, stop, savepoint, resume, state, "
+COMMANDS = "run, explain, bench, simulate, optimize, doctor, list, stop, savepoint, resume, state, "
 COMMANDS += "settings, completion"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...configs.errors import ExpressionError, InputError
@@ -18,7 +19,7 @@ from ...operators.windows.specifications import (
     WindowSpecification,
 )
 from ...operators.windows.top_n import TopN
-from ...plan.logical import LEFT, Input, OperatorKind, OperatorNode
+from ...plan.logical import Input, OperatorKind, OperatorNode
 from . import misuse
 from .checks import check_choice, describe_value, mistake
 from .known import KnownColumns, as_known_schema, check_columns
@@ -189,8 +190,7 @@ class GroupedRows:
 
     def _input(self) -> Input:
         grouping = Key(self._keys) if self._keys else Global()
-        stream = self._stream
-        return Input(stream.id, LEFT, grouping, "keep", stream._transport, stream._output)
+        return replace(self._stream._input(), grouping=grouping, on_null_key="keep")
 
     def _check_time(self, column: str) -> None:
         stream = self._stream.id

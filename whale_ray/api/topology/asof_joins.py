@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...configs.errors import InputError
 from ...operators.groupings import Global, Key
 from ...operators.joins.asof_join import AsOfJoin, Strategy
@@ -66,7 +68,7 @@ def add_join_asof(
 
 def _grouped(side: Input, port: int, keys: tuple[str, ...]) -> Input:
     grouping = Key(keys) if keys else Global()
-    return Input(side.upstream, port, grouping, "keep", side.transport, side.output)
+    return replace(side, port=port, grouping=grouping, on_null_key="keep")
 
 
 def _tolerance(operator_id: str, given: object) -> int:

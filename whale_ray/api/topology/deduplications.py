@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...configs.errors import InputError
 from ...operators.groupings import Key
 from ...operators.joins.deduplication import Deduplication
@@ -42,9 +44,7 @@ def add_drop_duplicates(
         id=operator_id,
         kind=OperatorKind.PROCESS,
         payload=Deduplication(keys, _within(operator_id, within)),
-        inputs=(
-            Input(stream.upstream, stream.port, Key(keys), "keep", stream.transport, stream.output),
-        ),
+        inputs=(replace(stream, grouping=Key(keys), on_null_key="keep"),),
         verb="drop_duplicates",
         parallelism=parallelism,
         has_event_time=True,

@@ -22,6 +22,7 @@ class GroupedStream(ReadableStream):
 
     def __init__(self, stream: Stream, grouping: Grouping, on_null_key: OnBadRows) -> None:
         super().__init__(stream._registry, stream._source, grouping, on_null_key, stream._transport)
+        self._batch_rows = stream._batch_rows
         self._stream = stream
 
     def __repr__(self) -> str:

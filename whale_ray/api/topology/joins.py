@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...configs.errors import InputError
 from ...operators.groupings import Key
 from ...operators.joins.equi_join import How
@@ -73,7 +75,7 @@ def add_join(
 
 
 def _keyed(side: Input, port: int, keys: tuple[str, ...]) -> Input:
-    return Input(side.upstream, port, Key(keys), "keep", side.transport, side.output)
+    return replace(side, port=port, grouping=Key(keys), on_null_key="keep")
 
 
 def _within(operator_id: str, within: object) -> TimeWindow | SessionWindow | TimeInterval:

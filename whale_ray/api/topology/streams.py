@@ -14,6 +14,7 @@ operator or a grouping and returns a new stream; it does not change the stream t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...configs.errors import TopologyError
@@ -28,7 +29,7 @@ from ...operators.groupings import (
     LocalOrShuffle,
     Shuffle,
 )
-from ...plan.logical import LEFT, MAIN, Input, OnBadRows
+from ...plan.logical import MAIN, Input, OnBadRows
 from . import misuse
 from .aggregations import GroupedRows
 from .asof_joins import add_join_asof
@@ -409,7 +410,7 @@ class Stream(ReadableStream):
                 f" named {stream._registry.name!r}: make all with the same Topology",
             )
         own = None if stream._transport is self._registry.transport else stream._transport
-        return Input(stream.id, LEFT, Forward(), transport=own, output=stream._output)
+        return replace(stream._input(), transport=own)
 
     def _grouped(
         self,

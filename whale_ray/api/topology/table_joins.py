@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...configs.errors import ExpressionError
@@ -122,7 +123,7 @@ def _condition(operator_id: str, changes: Input | None, delete_when: object) -> 
 
 
 def _broadcast(stream: Input, port: int) -> Input:
-    return Input(stream.upstream, port, All(), transport=stream.transport, output=stream.output)
+    return replace(stream, port=port, grouping=All())
 
 
 def _add_source(registry: Registry, operator_id: str, table: object) -> Input:

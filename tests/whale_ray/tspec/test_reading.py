@@ -1,0 +1,213 @@
+"""`tspec` files: what they say, and that each mistake is named with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+import whale_ray as whale
+from tests.documents import ROOT
+from whale_ray.configs.errors import InputError, UsageError
+from whale_ray.optimizer.algorithm import optimize
+from whale_ray.optimizer.dataflow import Distribution, OptimizerLimits, SendingCosts
+from whale_ray.tspec.building import build_topology
+from whale_ray.tspec.conditions import parse_condition
+from whale_ray.tspec.dataflows import dataflow_of
+from whale_ray.tspec.reading import parse_tspec, read_tspec
+from whale_ray.tspec.specification import (
+    InputSpec,
+    OperatorSpec,
+    SpecGrouping,
+    SpecKind,
+    TopologySpec,
+)
+from whale_ray.tspec.writing import optimized_spec, tspec_to_yaml
+
+EXAMPLES = sorted((ROOT / "examples" / "tspec").glob("*.yaml"))
+
+HEAD = "tspec: 1\ntopology: t\noperators:\n"
+SOURCE = "  s: {source: simulated, rate_per_s: 1000, rows: 3000, row_bytes: 24, dop: 1}\n"
+SINK = "  o: {sink: simulated, inputs: [{from: s}], ppt_us: 0}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "x: the file is empty"),
+        ("a: [", "x, line 1: expected the node content"),
+        ("tspec: 2\ntopology: t\noperators: {}", "x, line 1: it is of version 2; this is 1"),
+        ("topology: t\noperators: {}", "x, line 1: tspec is missing"),
+        ("tspec: 1\ntopology: t\noperators: {}", "x, line 3: there is no operator"),
+        (HEAD + "  s: 5", "x, line 4: expected a mapping"),
+        (HEAD + "  s: {}", "x, line 4: 's' needs one of source, process, filter, sink; found none"),
+        (HEAD + "  s: {source: simulated, ppt: 3}", "line 4: unknown field 'ppt'"),
+        (
+            HEAD + "  s: {source: simulated, dop: 0}",
+            "line 4: expected a whole number of at least 1",
+        ),
+        (HEAD + "  s: {source: simulated, ppt_us: -1}", "line 4: expected a number of at least 0"),
+        (
+            HEAD + "  s: {source: simulated, ppt_us: soon}",
+            "expected a number of at least 0, found 's",
+        ),
+        (HEAD + "  s: {source: simulated}", "'s' is simulated, so it needs rate_per_s"),
+        (HEAD + SOURCE.replace("1000", "0"), "nothing comes at a rate of 0; it must be greater"),
+        (HEAD + SOURCE + SOURCE, "x, line 5: s is given twice; remove one"),
+        (HEAD + SOURCE + SINK.replace("from: s", "from: z"), "line 5: 'o' reads 'z', which is no"),
+        (HEAD + SOURCE + "  o: {sink: simulated, ppt_us: 0}", "line 5: nobody feeds 'o'"),
+        (
+            HEAD
+            + SOURCE
+            + "  o: {sink: simulated, inputs: [{from: s, grouping: keys}], ppt_us: 0}",
+            r"line 5: unknown 'keys' \(did you mean key\?\)",
+        ),
+        (
+            HEAD + SOURCE + "  p: {process: m:n, inputs: [{from: s, grouping: key}]}",
+            "line 5: grouping: key and by",
+        ),
+        (HEAD + SOURCE + "  p: {process: m:n, inputs: [{from: s}]}", "a process needs a grouping"),
+        (
+            HEAD
+            + "  a: {process: m:n, inputs: [{from: b, grouping: all}]}\n"
+            + "  b: {process: m:n, inputs: [{from: a, grouping: all}]}\n",
+            "line 4: there is a cycle among a, b",
+        ),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(text, message):
+    with pytest.raises(InputError, match=message):
+        parse_tspec(text, "x")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"none\.yaml: cannot be read as a tspec file: No such"):
+        read_tspec(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: Path(path).stem)
+def test_examples_are_optimized_and_can_be_planned(path):
+    spec = read_tspec(path)
+    costs = SendingCosts(20_000, 0.2)
+    optimization = optimize(dataflow_of(spec), costs, OptimizerLimits(cores=64))
+    assert optimization.throughput == 1
+    optimized = parse_tspec(tspec_to_yaml(optimized_spec(spec, optimization.choices)), "again")
+    again = optimize(dataflow_of(optimized), costs, OptimizerLimits(cores=64))
+    assert again.choices == optimization.choices
+    assert "Physical plan" in str(build_topology(optimized).explain(2))
+
+
+def test_chains_are_one_node_that_costs_what_its_operators_cost():
+    text = (
+        HEAD
+        + "  s: {source: a:b, rate_per_s: 1e6, dop: 2, ppt_us: 1}\n"
+        + "  f: {filter: 'x > 5', inputs: [{from: s}], ppt_us: 2, fan_out: 0.5, row_bytes: 10}\n"
+        + "  g: {filter: 'x > 7', inputs: [{from: f}], ppt_us: 4, fan_out: 0.1, row_bytes: 20}\n"
+        + "  p: {process: a:b, inputs: [{from: f, grouping: all}], ppt_us: 3, ppt_each_us: 1}\n"
+        + "  o: {sink: a:b, inputs: [{from: g, grouping: key, by: x, largest_share: 0.2}]}\n"
+    )
+    dataflow = dataflow_of(parse_tspec(text, "x"))
+    assert [node.id for node in dataflow.nodes] == ["s", "p", "o"]
+    source, process, _ = dataflow.nodes
+    assert source.ppt_ns == pytest.approx(1_000 + 2_000 + 0.5 * 4_000)
+    assert (source.rate_per_s, source.dop) == (1e6, 2)
+    assert (process.ppt_ns, process.ppt_each_ns) == (3_000, 1_000)
+    to_all, by_key = dataflow.edges
+    assert (to_all.selectivity, to_all.row_bytes) == (0.5, 10)
+    assert to_all.distribution is Distribution.ALL
+    assert by_key.selectivity == pytest.approx(0.05)
+    assert (by_key.source, by_key.target, by_key.largest_share) == ("s", "o", 0.2)
+
+
+def test_what_is_sent_needs_its_size_to_be_optimized():
+    text = HEAD + SOURCE.replace("simulated", "a:b").replace("row_bytes: 24, ", "")
+    text += "  o: {sink: a:b, inputs: [{from: s, grouping: shuffle}]}"
+    with pytest.raises(InputError, match="x, line 4: 's' needs row_bytes to be optimized"):
+        dataflow_of(parse_tspec(text, "x"))
+
+
+words = st.text("abcdefgh", min_size=1, max_size=5)
+numbers = st.floats(0, 1e9).map(lambda number: round(number, 3))
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> TopologySpec:
+    made = [OperatorSpec("s", SpecKind.SOURCE, "m:n", rate_per_s=draw(numbers), dop=1)]
+    for number in range(draw(st.integers(0, 3))):
+        grouping = draw(st.sampled_from([one for one in SpecGrouping if one != "forward"]))
+        by = tuple(draw(st.lists(words, min_size=1))) if grouping is SpecGrouping.KEY else ()
+        feed = InputSpec(draw(st.sampled_from(made)).id, grouping, by, draw(st.floats(0, 1)))
+        made.append(
+            OperatorSpec(
+                f"p{number}",
+                SpecKind.PROCESS,
+                "m:n",
+                draw(st.dictionaries(words, st.integers() | words)),
+                (feed,),
+                draw(st.none() | st.integers(1, 9)),
+                draw(st.none() | st.integers(1, 9)),
+                draw(st.none() | numbers),
+                draw(numbers),
+                draw(numbers),
+                draw(st.none() | numbers),
+            )
+        )
+    return TopologySpec("t", tuple(made))
+
+
+@given(specs())
+def test_what_is_written_is_read_again(spec):
+    text = tspec_to_yaml(spec)
+    read = parse_tspec(text, "x")
+    assert tspec_to_yaml(read) == text
+    assert yaml.safe_load(text)["topology"] == "t"
+    assert [(one.id, one.inputs, one.dop) for one in read.operators] == [
+        (one.id, one.inputs, one.dop) for one in spec.operators
+    ]
+
+
+# --- conditions -------------------------------------------------------------------------------
+
+ROWS = [{"km": km, "free": free} for km in (-1, 0, 5, 7) for free in (True, False)]
+
+
+@pytest.mark.parametrize(
+    ("text", "function"),
+    [
+        ("km > 5", lambda km, free: km > 5),
+        ("km * 2 + 1 <= 11 and not free", lambda km, free: km * 2 + 1 <= 11 and not free),
+        ("free or km == -1", lambda km, free: free or km == -1),
+        (
+            "(km - 1) % 2 == 0 and (free or km < 3)",
+            lambda km, free: (km - 1) % 2 == 0 and (free or km < 3),
+        ),
+    ],
+)
+def test_a_condition_selects_what_python_selects(text, function):
+    topology = whale.Topology("t")
+    rows = topology.source(whale.sources.iterable(ROWS), id="rows").filter(parse_condition(text))
+    rows.sink(whale.sinks.collect(), id="out")
+    found = whale.run(topology).results("out").to_arrow().to_pylist()
+    assert found == [row for row in ROWS if function(**row)]
+
+
+@pytest.mark.parametrize(
+    "text", ["__import__('os')", "km.real > 1", "a[0]", "lambda: 1", "1 < km < 3", "km >", "[1]"]
+)
+def test_a_condition_that_is_more_than_that_is_refused(text):
+    with pytest.raises(UsageError, match="more than columns|is not an expression"):
+        parse_condition(text)
+
+
+def test_an_operator_that_cannot_be_made_is_named_with_its_line():
+    for what, message in [
+        ("os", "line 4: 'os' is no import path; write module:name"),
+        ("os:nothing", "line 4: module 'os' has no 'nothing'"),
+        ("no.such.module:x", "line 4: 'no.such.module:x' cannot be imported"),
+    ]:
+        text = HEAD + f"  s: {{source: '{what}', dop: 1}}\n" + SINK
+        with pytest.raises(InputError, match=message):
+            build_topology(parse_tspec(text, "x"))

@@ -1,0 +1,1 @@
+"""The optimizer: degrees of parallelism and batch sizes from measured costs (Aeolus)."""

@@ -1,0 +1,89 @@
+"""The dataflow that the optimizer works on, of a `tspec` file: chains of operators are one node."""
+
+from __future__ import annotations
+
+from ..configs.errors import InputError
+from ..optimizer.dataflow import Dataflow, DataflowEdge, DataflowNode, Distribution
+from .specification import InputSpec, OperatorSpec, SpecGrouping, SpecKind, TopologySpec
+
+__all__ = ["chain_heads", "dataflow_of"]
+
+_NS_PER_US = 1_000.0
+_DISTRIBUTIONS = {
+    SpecGrouping.SHUFFLE: Distribution.SPREAD,
+    SpecGrouping.GLOBAL: Distribution.SPREAD,
+    SpecGrouping.KEY: Distribution.KEY,
+    SpecGrouping.ALL: Distribution.ALL,
+}
+
+
+def chain_heads(spec: TopologySpec) -> dict[str, str]:
+    """Return of each operator the first one of its chain.
+
+    An operator whose only input is not grouped is executed with what it reads, by the same
+    instances: no row is sent between them.
+    """
+    heads: dict[str, str] = {}
+    for one in spec.operators:
+        is_chained = len(one.inputs) == 1 and one.inputs[0].grouping is SpecGrouping.FORWARD
+        heads[one.id] = heads[one.inputs[0].upstream] if is_chained else one.id
+    return heads
+
+
+def dataflow_of(spec: TopologySpec) -> Dataflow:
+    """Return a topology's chains, with the sums of what their operators cost.
+
+    Raises:
+        InputError: a source has no rate, or an operator of which rows are sent no row_bytes.
+        UsageError: see `Dataflow`.
+    """
+    heads = chain_heads(spec)
+    rows: dict[str, float] = {}  # of each operator's output, for each row that the chain takes
+    costs: dict[str, tuple[float, float]] = {}
+    edges: list[DataflowEdge] = []
+    for one in spec.operators:
+        head = heads[one.id]
+        taken = 1.0 if one.id == head else rows[one.inputs[0].upstream]
+        rows[one.id] = taken * one.fan_out
+        ppt_ns, each_ns = costs.get(head, (0.0, 0.0))
+        own_ns = taken * (one.ppt_us or 0.0) * _NS_PER_US
+        costs[head] = ppt_ns + own_ns, each_ns + taken * one.ppt_each_us * _NS_PER_US
+        if one.id == head:
+            edges += [_edge(spec, heads, rows, feed, head) for feed in one.inputs]
+    nodes = tuple(
+        _node(spec, one, *costs[one.id]) for one in spec.operators if heads[one.id] == one.id
+    )
+    return Dataflow(nodes, tuple(edges))
+
+
+def _node(spec: TopologySpec, one: OperatorSpec, ppt_ns: float, each_ns: float) -> DataflowNode:
+    if one.kind is SpecKind.SOURCE and one.rate_per_s is None:
+        msg = f"{spec.where}, line {one.line}: source {one.id!r} needs rate_per_s to be optimized"
+        raise InputError(msg)
+    is_single = any(feed.grouping is SpecGrouping.GLOBAL for feed in one.inputs)
+    dop = one.dop or (1 if one.kind is SpecKind.SOURCE else None)
+    return DataflowNode(one.id, ppt_ns, each_ns, one.rate_per_s, dop, 1 if is_single else None)
+
+
+def _edge(
+    spec: TopologySpec,
+    heads: dict[str, str],
+    rows: dict[str, float],
+    feed: InputSpec,
+    target: str,
+) -> DataflowEdge:
+    upstream = spec.operator(feed.upstream)
+    if upstream.row_bytes is None:
+        msg = (
+            f"{spec.where}, line {upstream.line}: {upstream.id!r} needs row_bytes to be optimized:"
+            f" its rows are sent to {target!r}"
+        )
+        raise InputError(msg)
+    return DataflowEdge(
+        heads[upstream.id],
+        target,
+        _DISTRIBUTIONS.get(feed.grouping, Distribution.SPREAD),
+        rows[upstream.id],
+        upstream.row_bytes,
+        feed.largest_share,
+    )

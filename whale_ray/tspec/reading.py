@@ -1,0 +1,180 @@
+"""Reads `tspec` files, and checks them: each mistake is one line with the file and the line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from ..configs.errors import InputError
+from .document import YamlEntry, mistake_at, read_document
+from .specification import (
+    SIMULATED,
+    InputSpec,
+    OperatorSpec,
+    SpecGrouping,
+    SpecKind,
+    TopologySpec,
+)
+
+__all__ = ["VERSION", "parse_tspec", "read_tspec"]
+
+VERSION: Final = 1
+
+_NUMBERS: Final = ("ppt_us", "ppt_each_us", "fan_out", "row_bytes", "rate_per_s")
+_COUNTS: Final = ("dop", "batch_rows", "rows")
+_FIELDS: Final = (*SpecKind, "arguments", "inputs", *_NUMBERS, *_COUNTS)
+_OF_SOURCES: Final = ("rate_per_s", "rows")
+
+
+def read_tspec(path: str | os.PathLike[str]) -> TopologySpec:
+    """Return the topology that a file describes.
+
+    Raises:
+        InputError: it cannot be read, or says something that makes no sense.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        msg = f"{path}: cannot be read as a tspec file: {why}"
+        raise InputError(msg) from error
+    return parse_tspec(text, str(path))
+
+
+def parse_tspec(text: str, where: str) -> TopologySpec:
+    """Return the topology that a text describes; `where` names it in messages.
+
+    Raises:
+        InputError: it says something that makes no sense.
+    """
+    document = read_document(text, where)
+    entries = document.check_keys(("tspec", "topology", "operators"))
+    for key in ("tspec", "topology", "operators"):
+        if key not in entries:
+            raise mistake_at(document, f"{key} is missing")
+    if entries["tspec"].value() != VERSION:
+        version = entries["tspec"].value()
+        raise mistake_at(entries["tspec"], f"it is of version {version!r:.20}; this is {VERSION}")
+    operators = {
+        name: _operator(name, entry) for name, entry in entries["operators"].items().items()
+    }
+    if not operators:
+        raise mistake_at(entries["operators"], "there is no operator")
+    at = entries["operators"].items()
+    for operator in operators.values():
+        _check_inputs(operator, operators, at[operator.id])
+    return TopologySpec(entries["topology"].text(), _in_order(operators, at), where)
+
+
+def _operator(name: str, entry: YamlEntry) -> OperatorSpec:
+    fields = entry.check_keys(_FIELDS)
+    kinds = [kind for kind in SpecKind if kind in fields]
+    if len(kinds) != 1:
+        found = f"found {' and '.join(kinds)}" if kinds else "found none"
+        raise mistake_at(entry, f"{name!r} needs one of {', '.join(SpecKind)}; {found}")
+    kind = kinds[0]
+    made = OperatorSpec(name, kind, fields[kind].text(), line=entry.line)
+    changes: dict[str, Any] = {}
+    for key in _NUMBERS:
+        if key in fields:
+            changes[key] = fields[key].number()
+    for key in _COUNTS:
+        if key in fields:
+            changes[key] = fields[key].integer(at_least=1)
+    if "inputs" in fields:
+        changes["inputs"] = tuple(_input(one) for one in fields["inputs"].each())
+    if "arguments" in fields:
+        changes["arguments"] = fields["arguments"].value()
+        if not isinstance(changes["arguments"], Mapping):
+            raise mistake_at(fields["arguments"], "expected a mapping of names to values")
+    made = replace(made, **changes)
+    _check_operator(made, fields, entry)
+    return made
+
+
+def _check_operator(made: OperatorSpec, fields: Mapping[str, YamlEntry], entry: YamlEntry) -> None:
+    is_source = made.kind is SpecKind.SOURCE
+    for key in _OF_SOURCES:
+        if key in fields and not is_source:
+            raise mistake_at(fields[key], f"only a source has {key}")
+    if is_source and made.inputs:
+        raise mistake_at(
+            fields["inputs"], f"{made.id!r} is a source, so it reads no other operator"
+        )
+    if not is_source and not made.inputs:
+        raise mistake_at(entry, f"nobody feeds {made.id!r}: give it inputs")
+    if made.kind in (SpecKind.FILTER, SpecKind.SINK) and len(made.inputs) > 1:
+        raise mistake_at(fields["inputs"], f"a {made.kind} has one input")
+    if made.kind is SpecKind.FILTER and made.inputs[0].grouping is not SpecGrouping.FORWARD:
+        raise mistake_at(fields["inputs"], "a filter is not grouped; group what comes behind it")
+    if made.kind is SpecKind.PROCESS and any(_is_forward(feed) for feed in made.inputs):
+        raise mistake_at(fields["inputs"], "a process needs a grouping: which instance gets a row?")
+    if made.what == SIMULATED:
+        _check_simulated(made, fields, entry)
+
+
+def _is_forward(feed: InputSpec) -> bool:
+    return feed.grouping is SpecGrouping.FORWARD
+
+
+def _check_simulated(made: OperatorSpec, fields: Mapping[str, YamlEntry], entry: YamlEntry) -> None:
+    needed = {SpecKind.SOURCE: ("rate_per_s", "row_bytes", "dop"), SpecKind.SINK: ("ppt_us",)}
+    for key in needed.get(made.kind, ("ppt_us", "row_bytes")):
+        if key not in fields:
+            raise mistake_at(entry, f"{made.id!r} is simulated, so it needs {key}")
+    if "rate_per_s" in fields and not made.rate_per_s:
+        raise mistake_at(fields["rate_per_s"], "nothing comes at a rate of 0; it must be greater")
+    if made.arguments:
+        raise mistake_at(fields["arguments"], f"{made.id!r} is simulated, and takes no arguments")
+
+
+def _input(entry: YamlEntry) -> InputSpec:
+    fields = entry.check_keys(("from", "grouping", "by", "largest_share"))
+    if "from" not in fields:
+        raise mistake_at(entry, "an input needs from: the id of an operator")
+    grouping = SpecGrouping.FORWARD
+    if "grouping" in fields:
+        grouping = fields["grouping"].choice(SpecGrouping, tuple(SpecGrouping))
+    by: tuple[str, ...] = ()
+    if "by" in fields:
+        each = fields["by"].each() if fields["by"].is_sequence else [fields["by"]]
+        by = tuple(one.text() for one in each)
+    if (grouping is SpecGrouping.KEY) != bool(by):
+        raise mistake_at(entry, "grouping: key and by (its columns) go together")
+    share = fields["largest_share"].number(at_most=1) if "largest_share" in fields else 0.0
+    return InputSpec(fields["from"].text(), grouping, by, share)
+
+
+def _check_inputs(
+    operator: OperatorSpec, operators: Mapping[str, OperatorSpec], entry: YamlEntry
+) -> None:
+    for one in operator.inputs:
+        upstream = operators.get(one.upstream)
+        if upstream is None:
+            raise mistake_at(entry, f"{operator.id!r} reads {one.upstream!r}, which is no operator")
+        if upstream.kind is SpecKind.SINK:
+            raise mistake_at(entry, f"{operator.id!r} reads {one.upstream!r}, which is a sink")
+
+
+def _in_order(
+    operators: Mapping[str, OperatorSpec], at: Mapping[str, YamlEntry]
+) -> tuple[OperatorSpec, ...]:
+    """Return the operators, each behind those that it reads; InputError for a cycle.
+
+    Those that are in such an order keep it.
+    """
+    found: dict[str, OperatorSpec] = {}
+    left = dict(operators)
+    while left:
+        ready = (one for one in left.values() if all(i.upstream in found for i in one.inputs))
+        one = next(ready, None)
+        if one is None:
+            cycle = ", ".join(left)
+            raise mistake_at(
+                at[next(iter(left))], f"there is a cycle among {cycle}; a topology has none"
+            )
+        found[one.id] = left.pop(one.id)
+    return tuple(found.values())

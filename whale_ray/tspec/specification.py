@@ -1,0 +1,108 @@
+"""What a `tspec` file says of a topology: its operators, what each costs, what joins them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+__all__ = ["SIMULATED", "InputSpec", "OperatorSpec", "SpecGrouping", "SpecKind", "TopologySpec"]
+
+SIMULATED: Final = "simulated"
+"""In the place of an import path: an operator that is busy and emits, and computes nothing."""
+
+
+class SpecKind(StrEnum):
+    """The kinds of operators in a file; also the key under which it says what the operator is."""
+
+    SOURCE = "source"
+    PROCESS = "process"
+    FILTER = "filter"
+    SINK = "sink"
+
+
+class SpecGrouping(StrEnum):
+    """How rows come to the instances of an operator."""
+
+    FORWARD = "forward"
+    SHUFFLE = "shuffle"
+    KEY = "key"
+    ALL = "all"
+    GLOBAL = "global"
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One input of an operator.
+
+    Args:
+        upstream: the id of the operator that is read ("from" in the file).
+        grouping: over the instances.
+        by: the columns of the key, if it is by key.
+        largest_share: the part of the rows that the most frequent key has.
+    """
+
+    upstream: str
+    grouping: SpecGrouping = SpecGrouping.FORWARD
+    by: tuple[str, ...] = ()
+    largest_share: float = 0.0
+
+
+@dataclass(frozen=True)
+class OperatorSpec:
+    """One operator.
+
+    Args:
+        id: its id.
+        kind: what it is.
+        what: an import path, "module:name"; `SIMULATED`; of a filter an expression.
+        arguments: with which what is imported is called.
+        inputs: what it reads.
+        dop: the degree of parallelism, if it is set.
+        batch_rows: how many rows it sends together at most, if it is set.
+        ppt_us: the pure processing time of a row, microseconds.
+        ppt_each_us: what a row that goes to all instances costs each of them besides.
+        fan_out: rows out for each row in.
+        row_bytes: of a row that it emits.
+        rate_per_s: of a source: how many rows arrive in a second.
+        rows: of a simulated source: how many there are; endless without it.
+        line: where it stands in the file.
+    """
+
+    id: str
+    kind: SpecKind
+    what: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    inputs: tuple[InputSpec, ...] = ()
+    dop: int | None = None
+    batch_rows: int | None = None
+    ppt_us: float | None = None
+    ppt_each_us: float = 0.0
+    fan_out: float = 1.0
+    row_bytes: float | None = None
+    rate_per_s: float | None = None
+    rows: int | None = None
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class TopologySpec:
+    """A topology as a file says.
+
+    Args:
+        name: of the topology.
+        operators: each behind those that it reads.
+        where: the file, for messages.
+    """
+
+    name: str
+    operators: tuple[OperatorSpec, ...]
+    where: str = ""
+
+    def operator(self, operator_id: str) -> OperatorSpec:
+        """Return the operator of that id; raise KeyError if there is none."""
+        for one in self.operators:
+            if one.id == operator_id:
+                return one
+        raise KeyError(operator_id)

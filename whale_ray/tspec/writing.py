@@ -1,0 +1,74 @@
+"""Writes `tspec` files, and puts into them what the optimizer decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from ..optimizer.decisions import Choice
+from .dataflows import chain_heads
+from .reading import VERSION
+from .specification import InputSpec, OperatorSpec, SpecGrouping, SpecKind, TopologySpec
+
+__all__ = ["optimized_spec", "tspec_to_yaml"]
+
+_NOT_FIELDS = ("id", "kind", "what", "inputs", "line")
+
+
+def optimized_spec(spec: TopologySpec, choices: Mapping[str, Choice]) -> TopologySpec:
+    """Return a topology with the degrees of parallelism and batches that were decided.
+
+    Args:
+        spec: as it was given to the optimizer.
+        choices: by the first operator of each chain.
+    """
+    heads = chain_heads(spec)
+    senders = {
+        feed.upstream
+        for one in spec.operators
+        for feed in one.inputs
+        if feed.grouping is not SpecGrouping.FORWARD or heads[one.id] == one.id
+    }
+    changed = []
+    for one in spec.operators:
+        choice = choices[heads[one.id]]
+        dop = choice.dop if heads[one.id] == one.id else one.dop
+        batch_rows = choice.batch_rows if one.id in senders else None
+        changed.append(replace(one, dop=dop, batch_rows=batch_rows))
+    return replace(spec, operators=tuple(changed))
+
+
+def tspec_to_yaml(spec: TopologySpec) -> str:
+    """Return a topology as a `tspec` file."""
+    import yaml
+
+    content = {
+        "tspec": VERSION,
+        "topology": spec.name,
+        "operators": {one.id: _operator(one) for one in spec.operators},
+    }
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+
+def _operator(one: OperatorSpec) -> dict[str, Any]:
+    written: dict[str, Any] = {str(one.kind): one.what}
+    if one.inputs:
+        written["inputs"] = [_input(feed) for feed in one.inputs]
+    blank = OperatorSpec(one.id, SpecKind.SOURCE, "")
+    for field in fields(one):
+        value = getattr(one, field.name)
+        if field.name not in _NOT_FIELDS and value != getattr(blank, field.name):
+            written[field.name] = dict(value) if isinstance(value, Mapping) else value
+    return written
+
+
+def _input(feed: InputSpec) -> dict[str, Any]:
+    written: dict[str, Any] = {"from": feed.upstream}
+    if feed.grouping is not SpecGrouping.FORWARD:
+        written["grouping"] = str(feed.grouping)
+    if feed.by:
+        written["by"] = list(feed.by)
+    if feed.largest_share:
+        written["largest_share"] = feed.largest_share
+    return written
