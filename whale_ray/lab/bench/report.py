@@ -163,6 +163,18 @@ def processor_name(information: Path = Path("/proc/cpuinfo")) -> str:
     return next(names, platform.processor() or platform.machine())
 
 
+def file_system_of(folder: str | Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """Return the kind of a folder's file system: in a `tmpfs`, fsync costs nothing."""
+    place = os.path.realpath(folder)
+    kind, longest = "unknown", 0
+    for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
+        _, point, mounted, *_ = line.split()
+        point = point.replace("\\040", " ")
+        if (place == point or place.startswith(point.rstrip("/") + "/")) and len(point) >= longest:
+            kind, longest = mounted, len(point)
+    return kind
+
+
 def _version(package: str) -> str:
     try:
         return version(package)

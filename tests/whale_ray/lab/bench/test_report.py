@@ -7,7 +7,15 @@ import json
 
 import pytest
 
-from whale_ray.lab.bench.report import Aim, BenchReport, BenchRow, Machine, describe_machine, median
+from whale_ray.lab.bench.report import (
+    Aim,
+    BenchReport,
+    BenchRow,
+    Machine,
+    describe_machine,
+    file_system_of,
+    median,
+)
 
 MACHINE = Machine("Some CPU", 2, 24.0, "Linux 6.1 x86_64", "3.11.7", {"numpy": "2.4.6"}, 0.5)
 ROWS = (
@@ -88,3 +96,28 @@ def test_this_machine_is_described():
     assert machine.memory_gib > 0
     assert machine.packages["numpy"][0].isdigit()
     assert machine.packages["no-such-package"] == "missing"
+
+
+@pytest.mark.parametrize(
+    ("folder", "kind"),
+    [
+        ("/", "ext4"),
+        ("/nowhere/x", "ext4"),
+        ("/tmpx", "ext4"),
+        ("/mnt/a disk", "xfs"),
+        ("/mnt/a disk/x", "tmpfs"),
+        ("/mnt/a disk/xy", "xfs"),
+    ],
+)
+def test_the_file_system_is_that_of_the_nearest_mount(tmp_path, folder: str, kind: str):
+    mounts = tmp_path / "mounts"
+    mounts.write_text(
+        "/dev/sda / ext4 rw 0 0\n"
+        "tmpfs /mnt/a\\040disk/x tmpfs rw 0 0\n"
+        "/dev/sdb /mnt/a\\040disk xfs rw 0 0\n"
+    )
+    assert file_system_of(folder, mounts) == kind
+
+
+def test_a_folder_here_has_a_file_system(tmp_path):
+    assert file_system_of(tmp_path) != "unknown"

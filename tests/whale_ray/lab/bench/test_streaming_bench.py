@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import whale_ray as whale
+from whale_ray.applications.nexmark import generator
+from whale_ray.applications.nexmark.settings import NexmarkSettings
 from whale_ray.cli.main import main
 from whale_ray.configs.errors import JobError, ResourceError
 from whale_ray.lab.bench.peers.base import packages_of
@@ -27,6 +29,7 @@ from whale_ray.lab.bench.streaming import (
     spark_queries,
     suite,
 )
+from whale_ray.lab.bench.streaming import inputs as stream_files
 from whale_ray.lab.bench.streaming.answers import Answer, answer_of
 from whale_ray.lab.bench.streaming.inputs import (
     MAX_OUT_OF_ORDER_MS,
@@ -122,6 +125,34 @@ def test_both_files_have_the_same_bids_and_one_is_out_of_order(inputs: InputFile
     behind = np.maximum.accumulate(times) - times
     assert 0.05 < np.mean(behind > 0) < 0.15
     assert 2_000_000 < behind.max() <= 3_000_000
+
+
+def test_files_are_written_part_by_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A file as a whole would not fit into memory; row groups are whole, sorted rows the same."""
+    most = 0
+    concatenated = pa.concat_tables
+
+    def counted(tables: list[pa.Table], **options: Any) -> pa.Table:
+        nonlocal most
+        found = concatenated(tables, **options)
+        most = max(most, found.num_rows)
+        return found
+
+    monkeypatch.setattr(pa, "concat_tables", counted)
+    monkeypatch.setattr(stream_files, "_SORTED_AT_ONCE", 40_000)
+    columns = {"bids": ("auction", "date_time")}
+    events = 1_200_000
+    made = write_inputs(tmp_path, events, columns)
+    assert made.rows == {"bids": events // 50 * 46}
+    assert {path.stem for path in tmp_path.glob("*.parquet")} == {"bids", "ads"}
+    file = pq.ParquetFile(stream_path(tmp_path, "bids"))
+    sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+    assert set(sizes[:-1]) == {1 << 16}
+    assert most < 700_000 < made.rows["bids"]
+    mixed, ordered = (pq.read_table(stream_path(f, "bids")) for f in (tmp_path, made.in_order))
+    assert mixed.sort_by("date_time").equals(ordered)
+    drawn = concatenated(list(generator.tables("bids", NexmarkSettings(events=events))))
+    assert mixed["auction"].combine_chunks().equals(drawn["auction"].combine_chunks())
 
 
 @pytest.mark.parametrize("stream", ["bids", "persons", "auctions", "events"])

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from ..report import BenchReport, BenchRow, describe_machine
+from ..report import BenchReport, BenchRow, describe_machine, file_system_of
 from .latencies import latency_rows
 from .rates import rate_rows
 from .recovery import recovery_rows
@@ -26,8 +26,9 @@ PARTS = tuple(_PARTS)
 """What `--only` chooses from."""
 
 _NOTES = (
-    "rows/s are without the start of the workers; both jobs of a ratio run in turns",
-    "checkpoints go to a local folder, with fsync",
+    "rows/s are without the start of the workers, the cores' seconds are with it",
+    "rates: pairs of runs, every second in the other order, behind one that is not measured",
+    "rates: a ratio is the median of those of the pairs",
     "recovery: from kill -9 of one of two workers to the first row that the sink gets after it",
     "spilling: the kernel keeps pages of the file in memory as far as there is room",
 )
@@ -37,6 +38,7 @@ def run(quick: bool = False, only: str | None = None) -> BenchReport:
     """Measure; with `quick` on fewer rows, and each once."""
     rows: list[BenchRow] = []
     with tempfile.TemporaryDirectory(prefix="whale-ray-") as folder:
+        where = f"checkpoints go to {tempfile.gettempdir()} ({file_system_of(folder)}), with fsync"
         for name in PARTS if only is None else (only,):
             part = Path(folder) / name
             part.mkdir()
@@ -47,5 +49,5 @@ def run(quick: bool = False, only: str | None = None) -> BenchReport:
         command=" ".join([*command, *([f"--only {only}"] if only else [])]),
         machine=describe_machine(("numpy", "numba", "pyarrow")),
         rows=tuple(rows),
-        notes=_NOTES,
+        notes=(where, *_NOTES),
     )

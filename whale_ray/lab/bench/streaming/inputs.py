@@ -5,7 +5,8 @@ Times are whole milliseconds, the resolution of Flink's event time, in columns o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ ADS = "ads"
 """The table of Yahoo's advertisements, a file beside the streams."""
 
 _ROW_GROUP = 1 << 16
+_SORTED_AT_ONCE = 1 << 20
 _EVENTS = "events"
 _RARER = 10
 """Of 50 events one is a person and three are auctions: as many events more for their files."""
@@ -66,31 +68,37 @@ def event_time_of(stream: str) -> str:
     return "event_time" if stream == _EVENTS else "date_time"
 
 
-def write_inputs(folder: Path, events: int) -> InputFiles:
-    """Write the files.
+def write_inputs(
+    folder: Path, events: int, columns: Mapping[str, Sequence[str]] | None = None
+) -> InputFiles:
+    """Write the files, part by part: it takes the memory of some 500,000 events.
 
     Args:
         folder: where to.
         events: of NEXMark's, 10,000 a second, 46 of 50 are bids; persons and auctions are those of
             ten times as many. Yahoo's are as many, one every 10 ms.
+        columns: of the streams that are to be written; all of all of them by default.
     """
     import pyarrow.parquet as pq
 
     tables = {
-        "bids": _nexmark_table("bids", events),
-        "persons": _nexmark_table("persons", events * _RARER),
-        "auctions": _nexmark_table("auctions", events * _RARER),
-        _EVENTS: _yahoo_table(events),
+        "bids": _nexmark_tables("bids", events),
+        "persons": _nexmark_tables("persons", events * _RARER),
+        "auctions": _nexmark_tables("auctions", events * _RARER),
+        _EVENTS: _yahoo_tables(events),
     }
-    inputs = InputFiles(
-        folder, folder / "in-order", {name: table.num_rows for name, table in tables.items()}
-    )
-    inputs.in_order.mkdir(parents=True)
-    for name, table in tables.items():
-        _write(table, stream_path(folder, name))
-    _write(tables["bids"].sort_by("date_time"), stream_path(inputs.in_order, "bids"))
+    in_order = folder / "in-order"
+    in_order.mkdir(parents=True)
+    rows = {}
+    for name, parts in tables.items():
+        if columns is None:
+            rows[name] = _write(parts, stream_path(folder, name))
+        elif name in columns:
+            rows[name] = _write(_selected(parts, columns[name]), stream_path(folder, name))
+    if "bids" in rows:
+        _write(_by_time(stream_path(folder, "bids")), stream_path(in_order, "bids"))
     pq.write_table(yahoo.ads_table(YahooSettings()), stream_path(folder, ADS))
-    return inputs
+    return InputFiles(folder, in_order, rows)
 
 
 def campaigns_by_ad(folder: Path) -> dict[str, str]:
@@ -130,24 +138,68 @@ def _distinct_by_group(
     return np.unique(pairs[0], return_counts=True)[1]
 
 
-def _nexmark_table(stream: str, events: int) -> pa.Table:
-    import pyarrow as pa
+def _nexmark_tables(stream: str, events: int) -> Iterator[pa.Table]:
     import pyarrow.compute as pc
 
-    table = pa.concat_tables(nexmark.tables(stream, NexmarkSettings(events=events)))
-    times: Any = pc.floor_temporal(table["date_time"], unit="millisecond")
-    return table.set_column(table.schema.get_field_index("date_time"), "date_time", times)
+    for table in nexmark.tables(stream, NexmarkSettings(events=events)):
+        times: Any = pc.floor_temporal(table["date_time"], unit="millisecond")
+        yield table.set_column(table.schema.get_field_index("date_time"), "date_time", times)
 
 
-def _yahoo_table(events: int) -> pa.Table:
+def _yahoo_tables(events: int) -> Iterator[pa.Table]:
     import pyarrow as pa
 
-    table = pa.concat_tables(yahoo.event_tables(YahooSettings(events=events)))
-    times = table["event_time"].cast(pa.timestamp("us"))
-    return table.set_column(table.schema.get_field_index("event_time"), "event_time", times)
+    for table in yahoo.event_tables(YahooSettings(events=events)):
+        times = table["event_time"].cast(pa.timestamp("us"))
+        yield table.set_column(table.schema.get_field_index("event_time"), "event_time", times)
 
 
-def _write(table: pa.Table, path: Path) -> None:
+def _selected(tables: Iterable[pa.Table], columns: Sequence[str]) -> Iterator[pa.Table]:
+    for table in tables:
+        yield table.select(list(columns))
+
+
+def _by_time(path: Path) -> Iterator[pa.Table]:
+    """Yield the rows of a file by event time, those of one time as the file has them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    pq.write_table(table, path, row_group_size=_ROW_GROUP, compression="lz4")
+    late = pa.scalar(MAX_OUT_OF_ORDER_MS * 1_000, pa.duration("us"))
+    waiting: pa.Table | None = None
+    for batch in pq.ParquetFile(path).iter_batches(_SORTED_AT_ONCE):
+        read = pa.Table.from_batches([batch])
+        found = read if waiting is None else pa.concat_tables([waiting, read])
+        found = found.sort_by("date_time")
+        times: Any = found["date_time"]
+        is_due = pc.less(times, pc.subtract(times[-1], late))
+        due = pc.sum(is_due).as_py() or 0
+        yield found.slice(0, due)
+        waiting = found.slice(due)
+    if waiting is not None:
+        yield waiting
+
+
+def _write(tables: Iterable[pa.Table], path: Path) -> int:
+    """Write a file of whole row groups; return how many rows it has."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = 0
+    with ExitStack() as stack:
+        writer: pq.ParquetWriter | None = None
+        waiting: list[pa.Table] = []
+        for table in tables:
+            if writer is None:
+                writer = stack.enter_context(
+                    pq.ParquetWriter(path, table.schema, compression="lz4")
+                )
+            rows += table.num_rows
+            found = pa.concat_tables([*waiting, table])
+            whole = found.num_rows // _ROW_GROUP * _ROW_GROUP
+            if whole:
+                writer.write_table(found.slice(0, whole), row_group_size=_ROW_GROUP)
+            waiting = [found.slice(whole)]
+        if writer is not None:
+            writer.write_table(pa.concat_tables(waiting), row_group_size=_ROW_GROUP)
+    return rows
