@@ -83,6 +83,19 @@ class StateBudget:
         self._on_disk[operator] = self.spilled_by(operator) + nbytes
         return True
 
+    @property
+    def free_bytes(self) -> int:
+        """How much memory is left."""
+        return self.limit_bytes - self.used_bytes
+
+    def move_to_disk(self, operator: str, nbytes: int) -> bool:
+        """Charge memory of an operator to its room on the disk; return whether there was any."""
+        if sum(self._on_disk.values()) + nbytes > self.disk_bytes_max:
+            return False
+        self._used[operator] -= nbytes
+        self._on_disk[operator] = self.spilled_by(operator) + nbytes
+        return True
+
     def spilled_by(self, operator: str) -> int:
         """Return the bytes on the disk of one operator's state."""
         return self._on_disk.get(operator, 0)

@@ -1,4 +1,4 @@
-"""Older versions of records: going back to them, and giving them up; compiled.
+"""Older versions of records: how to go back to them, and to give them up; compiled.
 
 A record that was copied from a sealed segment to the tail refers to the version that it replaced.
 """

@@ -64,7 +64,7 @@ SLOT_MASK = np.uint64(0xFFFFFFFF)
 _NULLS = 0xFFFFFF << 8
 LENGTH_MASK = (1 << 24) - 1
 
-_READ_U64 = types.Array(numba.uint64, 1, "C", readonly=True)
+READ_U64 = types.Array(numba.uint64, 1, "C", readonly=True)
 _READ_U32 = types.Array(numba.uint32, 1, "C", readonly=True)
 TYPE_PLACE = types.Array(numba.int64, 1, "C", readonly=True)
 TYPE_AT = numba.int64[::1]
@@ -74,24 +74,32 @@ TYPE_SEGMENTS = numba.uint32[::1]
 
 
 @inner
-def _home(bits: Any, spread: Any, rank: Any, hashed: Any) -> Any:
+def home(bits: Any, spread: Any, rank: Any, hashed: Any) -> Any:
     """Return the first bucket of a hash whose virtual node has that rank."""
     inside = np.int64((hashed << bits) >> (np.uint64(32) + bits))  # 32 - bits bits
     return (((np.int64(rank) << np.int64(np.uint64(32) - bits)) | inside) * spread) >> np.int64(32)
 
 
 @inner
-def _node(bits: Any, hashed: Any) -> Any:
+def after(bucket: Any, buckets: Any) -> Any:
+    """Return the bucket behind one: the first behind the last."""
+    following = bucket + 1
+    return following if following < len(buckets) else np.int64(0)
+
+
+@inner
+def node_of(bits: Any, hashed: Any) -> Any:
+    """Return the virtual node of a hash."""
     return np.int64((hashed >> np.uint64(1)) >> (np.uint64(63) - bits))
 
 
 @inner
-def _home_of(place: Any, at: Any, ranks: Any, slot: Any) -> Any:
+def home_of(place: Any, at: Any, ranks: Any, slot: Any) -> Any:
     """Return the first bucket of a record's hash; -1 if its virtual node was not seen."""
     bits = np.uint64(place[NODE_BITS])
     hashed = np.uint64(load(place[BASE] + slot * place[STRIDE]))
-    rank = ranks[_node(bits, hashed)]
-    return _home(bits, at[SPREAD], rank, hashed) if rank >= 0 else np.int64(-1)
+    rank = ranks[node_of(bits, hashed)]
+    return home(bits, at[SPREAD], rank, hashed) if rank >= 0 else np.int64(-1)
 
 
 @inner
@@ -253,7 +261,7 @@ def _insert(
 @njit(
     numba.int64(
         *(TYPE_PLACE, TYPE_AT, TYPE_SEGMENTS, TYPE_BUCKETS, TYPE_RANKS),
-        *(_READ_U64, numba.int64, _READ_U32, TYPE_AT, numba.int64),
+        *(READ_U64, numba.int64, _READ_U32, TYPE_AT, numba.int64),
     ),
     cache=True,
     nogil=True,
@@ -279,20 +287,20 @@ def find_or_insert(
     Returns:
         The number of rows, or where and why it stopped, see `ROWS_MAX`.
     """
-    rows, mask = len(hashes), np.int64(len(buckets) - 1)
+    rows = len(hashes)
     base, stride, fixed, texts = place[BASE], place[STRIDE], place[FIXED], place[TEXTS]
     width, bits, segment = 8 * (fixed + 2 * texts), np.uint64(place[NODE_BITS]), at[SEGMENT]
     homes = np.empty(BLOCK, np.int64)
     for first in range(start, rows, BLOCK):
         stop = min(first + BLOCK, rows)
         for row in range(first, stop):
-            rank = ranks[_node(bits, hashes[row])]
+            rank = ranks[node_of(bits, hashes[row])]
             if rank < 0:
                 if row == first:
                     return -1 - row - NODE * ROWS_MAX
                 stop = row
                 break
-            homes[row - first] = _home(bits, at[SPREAD], rank, hashes[row])
+            homes[row - first] = home(bits, at[SPREAD], rank, hashes[row])
         for row in range(first, stop):
             entry = buckets[homes[row - first]]
             prefetch_to_write(base + (np.int64(entry & SLOT_MASK) - 1) * stride)
@@ -306,7 +314,7 @@ def find_or_insert(
                     if _same_key(base, fixed, texts, base + slot * stride, hashed, words, null):
                         break
                     slot = np.int64(-1)
-                bucket = (bucket + 1) & mask
+                bucket = after(bucket, buckets)
             if slot < 0:
                 reason = _insert(place, at, buckets, bucket, hashed, words, null)
                 if reason:
@@ -325,7 +333,7 @@ def find_or_insert(
 
 @njit(
     numba.void(
-        TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS, _READ_U64, numba.int64, _READ_U32, TYPE_AT
+        TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS, READ_U64, numba.int64, _READ_U32, TYPE_AT
     ),
     cache=True,
     nogil=True,
@@ -345,15 +353,15 @@ def find(
 
     `keys` as for `find_or_insert`, whose blocks these are, too.
     """
-    rows, mask = len(hashes), np.int64(len(buckets) - 1)
+    rows = len(hashes)
     base, stride, fixed, texts = place[BASE], place[STRIDE], place[FIXED], place[TEXTS]
     width, bits, spread = 8 * (fixed + 2 * texts), np.uint64(place[NODE_BITS]), at[SPREAD]
     homes = np.empty(BLOCK, np.int64)
     for first in range(0, rows, BLOCK):
         stop = min(first + BLOCK, rows)
         for row in range(first, stop):
-            rank = ranks[_node(bits, hashes[row])]
-            homes[row - first] = _home(bits, spread, rank, hashes[row]) if rank >= 0 else -1
+            rank = ranks[node_of(bits, hashes[row])]
+            homes[row - first] = home(bits, spread, rank, hashes[row]) if rank >= 0 else -1
         for row in range(first, stop):
             if homes[row - first] >= 0:
                 entry = buckets[homes[row - first]]
@@ -371,35 +379,40 @@ def find(
                         if (load(record + 8) & 0xFF) == ALIVE:
                             slots[row] = slot
                         break
-                bucket = (bucket + 1) & mask
+                bucket = after(bucket, buckets)
 
 
 @inner
 def bucket_of(place: Any, at: Any, buckets: Any, ranks: Any, slot: Any) -> Any:
     """Return the bucket that points to a record, or -1 if none does."""
-    bucket = _home_of(place, at, ranks, slot)
+    bucket = home_of(place, at, ranks, slot)
     while bucket >= 0:
         entry = buckets[bucket]
         if entry == 0:
             return np.int64(-1)
         if np.int64(entry & SLOT_MASK) == slot + 1:
             return bucket
-        bucket = (bucket + 1) & np.int64(len(buckets) - 1)
+        bucket = after(bucket, buckets)
     return np.int64(-1)
+
+
+@inner
+def _distance(start: Any, stop: Any, buckets: Any) -> Any:
+    """Return how many buckets `stop` lies behind `start`."""
+    return stop - start if stop >= start else stop - start + len(buckets)
 
 
 @inner
 def remove(place: Any, at: Any, buckets: Any, ranks: Any, hole: Any) -> None:
     """Empty a bucket and move later ones up, so that probing meets no gap before its key."""
-    mask = np.int64(len(buckets) - 1)
-    other = (hole + 1) & mask
+    other = after(hole, buckets)
     while buckets[other] != 0:
         slot = np.int64(buckets[other] & SLOT_MASK) - 1
-        home = _home_of(place, at, ranks, slot)
-        if ((other - home) & mask) >= ((other - hole) & mask):
+        origin = home_of(place, at, ranks, slot)
+        if _distance(origin, other, buckets) >= _distance(hole, other, buckets):
             buckets[hole] = buckets[other]
             hole = other
-        other = (other + 1) & mask
+        other = after(other, buckets)
     buckets[hole] = np.uint64(0)
     at[USED] -= 1
 
@@ -461,37 +474,3 @@ def delete(
         store(record + 8, (link & ~0xFF) | TOMBSTONE)
         at[LIVE] -= 1
     return np.int64(len(slots))
-
-
-@njit(
-    numba.void(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_BUCKETS, TYPE_RANKS),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
-)
-def rehash(place: Any, at: Any, old: Any, buckets: Any, ranks: Any) -> None:
-    """Enter all keys of the table `old` into the empty table `buckets`."""
-    mask = len(buckets) - 1
-    for position in range(len(old)):
-        entry = old[position]
-        if entry == 0:
-            continue
-        slot = np.int64(entry & SLOT_MASK) - 1
-        bucket = _home_of(place, at, ranks, slot)
-        while buckets[bucket] != 0:
-            bucket = (bucket + 1) & mask
-        buckets[bucket] = entry
-
-
-@njit(numba.int64(TYPE_PLACE, _READ_U64, TYPE_AT), cache=True, nogil=True, boundscheck=False)
-def scan(place: Any, buckets: Any, slots: Any) -> Any:
-    """Write the newest record of each key into `slots`, by virtual node; return their number."""
-    count = 0
-    for position in range(len(buckets)):
-        entry = buckets[position]
-        if entry != 0:
-            slot = np.int64(entry & SLOT_MASK) - 1
-            if (load(place[BASE] + slot * place[STRIDE] + 8) & 0xFF) == ALIVE:
-                slots[count] = slot
-                count += 1
-    return np.int64(count)

@@ -58,6 +58,7 @@ class ChunkLog:
         address: of its first byte.
         segments: uint32, one for each 64 KiB: the segment that a chunk belongs to (see `store`).
         dead: uint32, one for each 64 KiB: records that begin there and are of no use any more.
+        on_disk: uint8, one for each 64 KiB: whether it is pages of the file.
 
     Raises:
         ResourceError: the kernel does not reserve so much address space.
@@ -83,6 +84,8 @@ class ChunkLog:
         self.segments: npt.NDArray[np.uint32] = np.zeros(granules, np.uint32)
         self.dead: npt.NDArray[np.uint32] = np.zeros(granules, np.uint32)
         self._pages = PageFile(operator, budget.disk_folder)
+        self.on_disk: npt.NDArray[np.uint8] = np.zeros(granules, np.uint8)
+        self._in_memory: dict[int, int] = {}  # chunks in memory, the oldest first: start, size
         self._spilled: set[int] = set()  # the starts of chunks on disk
         self._spilled_words: set[int] = set()  # the addresses of words on disk
         self._end = 0
@@ -107,11 +110,12 @@ class ChunkLog:
             raise StateFullError(msg)
         if on_disk:
             self._pages.back(self.address + chunk.start, chunk.start, size)
-            self._spilled.add(chunk.start)
+            self._note_on_disk(chunk)
+        else:
+            self._in_memory[chunk.start] = size
         self.nbytes += size
-        granules = slice(chunk.start // CHUNK_BYTES_MIN, chunk.stop // CHUNK_BYTES_MIN)
-        self.segments[granules] = segment
-        self.dead[granules] = 0
+        self.segments[_granules(chunk)] = segment
+        self.dead[_granules(chunk)] = 0
         return chunk
 
     def free(self, chunk: Chunk) -> None:
@@ -119,8 +123,10 @@ class ChunkLog:
         on_disk = chunk.start in self._spilled
         if on_disk:
             self._spilled.remove(chunk.start)
+            self.on_disk[_granules(chunk)] = 0
             self._pages.give_back(self.address + chunk.start, chunk.start, chunk.size)
         else:
+            del self._in_memory[chunk.start]
             self._mapping.madvise(mmap.MADV_DONTNEED, chunk.start, chunk.size)
         self._free[chunk.size].append(chunk.start)
         self.nbytes -= chunk.size
@@ -129,8 +135,10 @@ class ChunkLog:
     def words(self, count: int, keys: int) -> npt.NDArray[np.uint64]:
         """Return zeroed memory beside the mapping, for an index: uint64 (count,); raise as `take`.
 
+        An index is met at random, so it is in memory as long as chunks can make room for it.
         `give_back_words` gives it back.
         """
+        self._spill_chunks(8 * count)
         if not self._budget.take_or_spill(self._operator, 8 * count, keys):
             return np.zeros(count, np.uint64)
         words = self._pages.words(count)
@@ -142,6 +150,41 @@ class ChunkLog:
         on_disk = words.ctypes.data in self._spilled_words
         self._spilled_words.discard(words.ctypes.data)
         self._budget.give_back(self._operator, words.nbytes, on_disk=on_disk)
+
+    @property
+    def spills(self) -> bool:
+        """Whether any chunk is on the disk."""
+        return bool(self._spilled)
+
+    def has_room_for_words(self, count: int) -> bool:
+        """Return whether so many words would be in memory, with all chunks on the disk."""
+        return 8 * count <= self._budget.free_bytes + sum(self._in_memory.values())
+
+    @property
+    def may_spill(self) -> bool:
+        """Whether the worker's state may take room on the disk at all."""
+        return self._budget.disk_bytes_max > 0
+
+    def fetch(self, chunk: Chunk) -> None:
+        """Ask for a chunk's pages ahead, if it is on the disk."""
+        if chunk.start in self._spilled:
+            self._mapping.madvise(mmap.MADV_WILLNEED, chunk.start, chunk.size)
+
+    def _spill_chunks(self, nbytes: int) -> None:
+        """Put the oldest chunks on the disk until so much memory is free, if that suffices."""
+        if nbytes > self._budget.free_bytes + sum(self._in_memory.values()):
+            return
+        while nbytes > self._budget.free_bytes:
+            start, size = next(iter(self._in_memory.items()))
+            if not self._budget.move_to_disk(self._operator, size):
+                return
+            self._pages.take_over(self.address + start, start, size)
+            del self._in_memory[start]
+            self._note_on_disk(Chunk(start, size))
+
+    def _note_on_disk(self, chunk: Chunk) -> None:
+        self._spilled.add(chunk.start)
+        self.on_disk[_granules(chunk)] = 1
 
     def _place(self, size: int) -> Chunk | None:
         """Return a free place: of this size, else at the end, else the begin of a larger one."""
@@ -156,3 +199,8 @@ class ChunkLog:
                 self._free[larger - size].append(start + size)
                 return Chunk(start, size)
         return None
+
+
+def _granules(chunk: Chunk) -> slice:
+    """Return which 64 KiB of the mapping a chunk has."""
+    return slice(chunk.start // CHUNK_BYTES_MIN, chunk.stop // CHUNK_BYTES_MIN)

@@ -25,6 +25,7 @@ __all__ = ["PageFile"]
 _MAP_FIXED = 0x10
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # known to Python from 3.13 on
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
+_MADV_POPULATE_WRITE = 23  # from Linux 5.14 on
 _FALLOC_FL_KEEP_SIZE, _FALLOC_FL_PUNCH_HOLE = 1, 2
 
 
@@ -52,9 +53,22 @@ class PageFile:
             ResourceError: there is no room on the disk, or the file cannot be made.
         """
         try:
-            if self._fd < 0:
-                self._fd = _nameless(self._directory)
+            self._open()
             os.posix_fallocate(self._fd, offset, nbytes)
+            _map(address, nbytes, mmap.MAP_SHARED | _MAP_FIXED, self._fd, offset)
+        except OSError as error:
+            raise self._error(error) from None
+        _libc().madvise(address, nbytes, _MADV_POPULATE_WRITE)  # else page by page; may be unknown
+
+    def take_over(self, address: int, offset: int, nbytes: int) -> None:
+        """Let memory be pages of the file that hold what it holds; else as `back`."""
+        held = (ctypes.c_uint8 * nbytes).from_address(address)
+        try:
+            self._open()
+            os.posix_fallocate(self._fd, offset, nbytes)
+            written = 0
+            while written < nbytes:
+                written += os.pwrite(self._fd, memoryview(held)[written:], offset + written)
             _map(address, nbytes, mmap.MAP_SHARED | _MAP_FIXED, self._fd, offset)
         except OSError as error:
             raise self._error(error) from None
@@ -95,6 +109,10 @@ class PageFile:
         """Free the file: a store is dropped, not closed."""
         self.close()
 
+    def _open(self) -> None:
+        if self._fd < 0:
+            self._fd = _nameless(self._directory)
+
     def _error(self, error: OSError) -> ResourceError:
         folder = self._directory or tempfile.gettempdir()
         return ResourceError(
@@ -123,6 +141,7 @@ def _libc() -> Any:
         ctypes.c_int,
         ctypes.c_long,
     )
+    libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
     return libc
 
@@ -132,3 +151,5 @@ def _map(address: int, nbytes: int, flags: int, fd: int, offset: int) -> None:
     if _libc().mmap(address, nbytes, _READ_WRITE, flags, fd, offset) != address:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+    if fd >= 0:  # keys are met at random: what lies around a page is of no use
+        _libc().madvise(address, nbytes, mmap.MADV_RANDOM)

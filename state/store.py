@@ -21,13 +21,15 @@ import numpy.typing as npt
 from ..transport.wire.batch import Batch
 from ..transport.wire.column import Column
 from ..transport.wire.types import DataType
-from . import history, index, values
+from . import history, index, index_kernels, values
 from .budget import StateBudget
 from .heap import ValueHeap
+from .index_table import IndexTable
 from .keys import virtual_node_of
 from .log import ChunkLog
 from .node_transfer import export_nodes, import_nodes
 from .one_key import OneKey
+from .page_fetching import PageFetcher
 from .records import RecordLayout, column_of_references, text_words
 from .segments import Cleared, RecordChunks
 
@@ -36,7 +38,6 @@ __all__ = ["KeyedStore"]
 Slots = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
-_BUCKETS_MIN = 64
 _NO_NULLS = np.empty(0, np.uint32)
 
 
@@ -90,8 +91,8 @@ class KeyedStore:
         self._seals: list[tuple[int, int]] = []
         self._settled = 0
         self._cleared: list[Cleared] = []
-        self._ranks = np.full(virtual_nodes, -1, np.int32)
-        self._usual_buckets = _BUCKETS_MIN
+        self._table = IndexTable(self._place, self._at, self._log, self._chunks)
+        self._fetcher = PageFetcher(self._place, self._at, self._log, self._table)
         self._start_empty()
 
     def sibling(self, layout: RecordLayout | None = None) -> KeyedStore:
@@ -123,7 +124,7 @@ class KeyedStore:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that the store takes: chunks and index."""
-        now = self._chunks.nbytes + self.heap.nbytes + self._buckets.nbytes
+        now = self._chunks.nbytes + self.heap.nbytes + self._table.buckets.nbytes
         return now + sum(cleared.nbytes for cleared in self._cleared)
 
     def slots(self, hashes: Hashes, keys: Batch) -> Slots:
@@ -157,11 +158,11 @@ class KeyedStore:
 
         As of `find`, it may lie in a sealed segment.
         """
-        return self._one.find(self._buckets, self._ranks, words)
+        return self._one.find(self._table.buckets, self._table.ranks, words)
 
     def slot_of_one(self, *words: int) -> int:
         """Return the record of one key as `slots` does; all key columns are 64-bit integers."""
-        slot = self._one.find_or_insert(self._buckets, self._ranks, words)
+        slot = self._one.find_or_insert(self._table.buckets, self._table.ranks, words)
         if slot < 0:
             slot = int(self._find_or_insert(self._one.hashes, self._one.address, _NO_NULLS)[0])
         return slot
@@ -170,10 +171,13 @@ class KeyedStore:
         slots = np.empty(len(hashes), np.int64)
 
         def go_on(row: int) -> int:
-            known = (self._place, self._at, self._log.segments, self._buckets, self._ranks)
-            return index.find_or_insert(*known, hashes, address, nulls, slots, row)
+            table = self._table.buckets, self._table.ranks
+            known = (self._place, self._at, self._log.segments, *table)
+            return index.find_or_insert(*known, hashes[:stop], address, nulls, slots, row)
 
-        self._run(go_on, len(hashes), hashes)
+        stop = 0
+        for start, stop in self._fetcher.fetched(hashes):
+            self._run(go_on, stop, hashes, start)
         return slots
 
     def find(self, hashes: Hashes, keys: Batch) -> Slots:
@@ -190,7 +194,7 @@ class KeyedStore:
 
     def _find(self, hashes: Hashes, address: int, nulls: npt.NDArray[np.uint32]) -> Slots:
         slots = np.empty(len(hashes), np.int64)
-        known = (self._place, self._at, self._buckets, self._ranks)
+        known = (self._place, self._at, self._table.buckets, self._table.ranks)
         index.find(*known, hashes, address, nulls, slots)
         return slots
 
@@ -199,7 +203,8 @@ class KeyedStore:
         slots = np.ascontiguousarray(slots, np.int64)
 
         def go_on(row: int) -> int:
-            known = (self._place, self._at, self._log.segments, self._buckets, self._ranks)
+            table = self._table.buckets, self._table.ranks
+            known = (self._place, self._at, self._log.segments, *table)
             return index.delete(*known, self.layout.heap_words, slots, row)
 
         self._run(go_on, len(slots), None)
@@ -222,7 +227,7 @@ class KeyedStore:
             nodes: only the keys of these virtual nodes, int64 (n,).
         """
         slots = np.empty(int(self._at[index.USED]), np.int64)
-        slots = slots[: index.scan(self._place, self._buckets, slots)]
+        slots = slots[: index_kernels.scan(self._place, self._table.buckets, slots)]
         hashes = self.records["#hash"][slots]
         if nodes is not None:
             wanted = np.zeros(self._virtual_nodes, np.bool_)
@@ -238,8 +243,8 @@ class KeyedStore:
     def reserve(self, keys: int) -> None:
         """Make room in the index for more keys, which may come in the order of their hashes."""
         buckets = 1 << ((len(self) + keys) * 8 // 5).bit_length()
-        if buckets > len(self._buckets):
-            self._grow_index(buckets)
+        if buckets > len(self._table.buckets):
+            self._table.replace(buckets)
 
     def clear(self) -> None:
         """Delete all keys and give the memory back to the kernel at once.
@@ -248,15 +253,15 @@ class KeyedStore:
         stay known, and the index will grow to its size again in one step: stores of windows are
         used again and again.
         """
-        self._usual_buckets = 1 << (len(self) * 8 // 5).bit_length()
+        self._table.usual_buckets = 1 << (len(self) * 8 // 5).bit_length()
         if self._seals:
             self._cut(self._seals[-1][1])
             self._free(lambda segment: segment > self._seals[-1][1])
             self._cleared.append(
                 Cleared(
                     self._seals[-1][1],
-                    self._buckets,
-                    self._ranks,
+                    self._table.buckets,
+                    self._table.ranks,
                     self._at.copy(),
                     self._chunks.put_aside(),
                     self.heap.put_aside(),
@@ -264,7 +269,7 @@ class KeyedStore:
             )
         else:
             self._free(lambda _: True)
-            self._log.give_back_words(self._buckets)
+            self._log.give_back_words(self._table.buckets)
         self._start_empty()
 
     # -- values of variable size --------------------------------------------------------------
@@ -387,8 +392,8 @@ class KeyedStore:
                 history.settle(
                     self._place,
                     self._at,
-                    self._buckets,
-                    self._ranks,
+                    self._table.buckets,
+                    self._table.ranks,
                     self._log.dead,
                     extent.first,
                     extent.stop,
@@ -429,12 +434,12 @@ class KeyedStore:
         self._at[index.SEGMENT] = segment
         self._chunks.put_aside()
         self.heap.put_aside()
-        self._buckets = np.zeros(0, np.uint64)
-        self._grow_index(_BUCKETS_MIN)
+        self._table.start_empty()
 
-    def _run(self, go_on: Callable[[int], int], rows: int, hashes: Hashes | None) -> None:
-        """Call a kernel until it has done all rows; provide what it stopped for."""
-        row = 0
+    def _run(
+        self, go_on: Callable[[int], int], rows: int, hashes: Hashes | None, row: int = 0
+    ) -> None:
+        """Call a kernel until it has done all rows, from one on; provide what it stopped for."""
         while True:
             result = int(go_on(row))
             if result >= 0:
@@ -447,26 +452,10 @@ class KeyedStore:
                 case index.HEAP:
                     self._make_room(int(self._at[index.NEED]))
                 case index.GROW:
-                    self._grow_index(max(2 * len(self._buckets), self._usual_buckets))
+                    self._table.grow()
                 case _:
                     assert hashes is not None
-                    self._see_nodes(hashes[row:])
-
-    def _see_nodes(self, hashes: Hashes) -> None:
-        """Give the virtual nodes of these hashes buckets of their own."""
-        seen = self._ranks >= 0
-        seen[virtual_node_of(hashes, self._virtual_nodes)] = True
-        self._ranks = np.where(seen, np.cumsum(seen) - 1, -1).astype(np.int32)
-        self._grow_index(len(self._buckets))
-
-    def _grow_index(self, count: int) -> None:
-        """Replace the table by one of `count` buckets."""
-        old, self._buckets = self._buckets, self._log.words(count, len(self))
-        seen, node_bits = max(1, int(self._ranks.max()) + 1), int(self._place[index.NODE_BITS])
-        self._at[index.SPREAD] = (count << 32) // (seen << (32 - node_bits))
-        self._at[index.LIMIT] = count * 5 // 8
-        index.rehash(self._place, self._at, old, self._buckets, self._ranks)
-        self._log.give_back_words(old)
+                    self._table.see_nodes(hashes[row:])
 
     # -- cutting ------------------------------------------------------------------------------
 
@@ -480,7 +469,7 @@ class KeyedStore:
     def _cut(self, segment: int) -> None:
         """Let the index forget all records behind a segment, the newest segment first."""
         self._chunks.close_tail()
-        index_words = self._place, self._at, self._buckets, self._ranks
+        index_words = self._place, self._at, self._table.buckets, self._table.ranks
         later = [extent for extent in self._chunks if extent.segment > segment]
         for extent in sorted(later, key=lambda extent: -extent.segment):
             history.undo(*index_words, extent.first, extent.stop)
@@ -492,8 +481,8 @@ class KeyedStore:
 
     def _restore(self, cleared: Cleared) -> None:
         self._free(lambda _: True)
-        self._log.give_back_words(self._buckets)
-        self._buckets, self._ranks = cleared.buckets, cleared.ranks
+        self._log.give_back_words(self._table.buckets)
+        self._table.buckets, self._table.ranks = cleared.buckets, cleared.ranks
         self._chunks.take_back(cleared.extents)
         self.heap.chunks = cleared.heap
         self._at[:] = cleared.at

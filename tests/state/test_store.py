@@ -236,6 +236,37 @@ def test_state_beyond_its_memory_lies_on_disk_and_leaves_it_when_it_is_deleted()
     assert on_disk() == before
 
 
+def test_the_index_is_in_memory_and_records_make_room_for_it() -> None:
+    """800,000 keys take at least 10 bytes of index each, and their records 24."""
+    budget = StateBudget(9 << 20, 1 << 30)
+    layout = RecordLayout(Schema.of(k="int64"), ())
+    store = KeyedStore(layout, budget, "counts")
+    keys = np.random.default_rng(3).permutation(800_000)
+    for part in np.split(keys, 50):
+        insert(store, part)
+    index_bytes = store._table.buckets.nbytes
+    assert store.nbytes == budget.used_by("counts") + budget.spilled_by("counts")
+    assert 8 * len(keys) * 5 // 4 <= index_bytes <= budget.used_by("counts") <= 9 << 20
+    assert budget.spilled_by("counts") >= store.nbytes - (9 << 20)
+    slots = insert(store, keys)
+    assert (store.records["#key"][slots, 0].view(np.int64) == keys).all()
+    assert len(np.unique(slots)) == len(store) == len(keys)
+
+
+def test_a_key_is_found_and_deleted_in_a_dense_table_of_any_length() -> None:
+    store = KeyedStore(
+        RecordLayout(Schema.of(k="int64"), ()), StateBudget(200_000, 1 << 30), "counts"
+    )
+    keys = np.arange(19_000)
+    insert(store, keys)
+    assert len(store._table.buckets) == (1 << 14) * 5 // 4 * 5 // 4
+    store.delete(insert(store, keys[::3]))
+    batch = Batch.from_pydict({"k": keys})
+    found = store.find(hash_keys(batch, ["k"])[0], batch)
+    assert ((found == -1) == (keys % 3 == 0)).all()
+    assert (store.keys_of(found[found >= 0]).column("k").data == keys[keys % 3 > 0]).all()
+
+
 def test_a_full_disk_is_one_clear_line() -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     store = KeyedStore(
@@ -289,9 +320,9 @@ def test_the_keys_of_few_virtual_nodes_are_spread_over_the_whole_index() -> None
     hashes = hash_keys(Batch.from_pydict({"k": keys}), ["k"])[0]
     keys = keys[virtual_node_of(hashes, 1024) < 16]
     insert(store, keys)
-    used = np.flatnonzero(store._buckets)
-    assert used.max() - used.min() > 0.99 * len(store._buckets)
-    runs = np.diff(np.flatnonzero(store._buckets == 0))
+    used = np.flatnonzero(store._table.buckets)
+    assert used.max() - used.min() > 0.99 * len(store._table.buckets)
+    runs = np.diff(np.flatnonzero(store._table.buckets == 0))
     assert runs.max() < 100
 
 
