@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,10 +61,8 @@ def test_another_answer_is_an_error(monkeypatch, small, tmp_path: Path):
     answers = iter((Answer(1, 2), Answer(1, 2), Answer(1, 3)))
     run = rates._run
 
-    def other(*arguments: object) -> rates._Measured:
-        from dataclasses import replace
-
-        return replace(run(*arguments), answer=next(answers))  # type: ignore[arg-type]
+    def other(*arguments: Any) -> rates._Measured:
+        return replace(run(*arguments), answer=next(answers))
 
     monkeypatch.setattr(rates, "_run", other)
     with pytest.raises(JobError, match="another answer with checkpoints"):

@@ -48,7 +48,7 @@ class _Measured:
 
 
 @dataclass(frozen=True)
-class _Pair:
+class _RatePair:
     """A run without and one with checkpoints, one behind the other."""
 
     without: _Measured
@@ -76,13 +76,13 @@ def rate_rows(folder: Path, quick: bool) -> list[BenchRow]:
     return rows
 
 
-def _pairs(workload: Workload, inputs: InputFiles, interval_ms: int, count: int) -> list[_Pair]:
+def _pairs(workload: Workload, inputs: InputFiles, interval_ms: int, count: int) -> list[_RatePair]:
     _run(workload, inputs, interval_ms)
     pairs = []
     for number in range(count):
         order = (None, interval_ms) if number % 2 == 0 else (interval_ms, None)
         runs = {each: _run(workload, inputs, each) for each in order}
-        pair = _Pair(runs[None], runs[interval_ms])
+        pair = _RatePair(runs[None], runs[interval_ms])
         if pair.without.answer != pair.behind.answer:
             msg = (
                 f"{workload.name}: another answer with checkpoints: {pair.behind.answer}, without"
@@ -94,7 +94,7 @@ def _pairs(workload: Workload, inputs: InputFiles, interval_ms: int, count: int)
 
 
 def _rows_of(
-    workload: Workload, inputs: InputFiles, interval_ms: int, pairs: list[_Pair]
+    workload: Workload, inputs: InputFiles, interval_ms: int, pairs: list[_RatePair]
 ) -> list[BenchRow]:
     count = sum(inputs.rows[stream] for stream in workload.reads)
     made = [pair.behind.checkpoints for pair in pairs if pair.behind.checkpoints is not None]
