@@ -66,14 +66,22 @@ class StreamSlicer:
         return self._first_ns + self._wtl_ns if self._pending else None
 
     def take(self) -> Batch | None:
-        """Return all waiting rows as one batch, in order; None if there are none."""
+        """Return the waiting rows as one batch, in order; None if there are none.
+
+        Rows of other columns than the first ones stay: take again, until there are none.
+        """
         pending = self._pending
         if not pending:
             return None
-        self._pending = []
-        self._not_owned_from = 0
-        self._pending_rows = self.pending_bytes = 0
-        return pending[0] if len(pending) == 1 else Batch.concat(pending)
+        names = pending[0].schema.names
+        alike = next(
+            (at for at, one in enumerate(pending) if one.schema.names != names), len(pending)
+        )
+        self._pending = pending[alike:]
+        self._not_owned_from = max(0, self._not_owned_from - alike)
+        self._pending_rows = sum(one.num_rows for one in self._pending)
+        self.pending_bytes = sum(one.nbytes for one in self._pending)
+        return pending[0] if alike == 1 else Batch.concat(pending[:alike])
 
     def pieces(self, batch: Batch) -> Iterator[Batch]:
         """Yield the rows of a slice as views, each of as many rows as a message may have."""

@@ -43,6 +43,12 @@ class RuntimeSettings:
         choices=("worker-oriented", "instance-oriented"),
         why="serialize an all-grouped row once, or once per instance as Storm does",
     )
+    aggregation: Literal["auto", "partitioned", "late_merge"] = setting(
+        "partitioned",
+        choices=("auto", "partitioned", "late_merge"),
+        why="send rows by key and aggregate them there, or aggregate them where they are made and "
+        "merge by key; auto does the latter where a delta stands for 2 rows or more",
+    )
     unreachable_after_ms: int = setting(
         30_000,
         low=1,

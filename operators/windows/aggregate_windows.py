@@ -21,6 +21,7 @@ from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ..process import Output
 from .aggregation import Aggregation, evaluated_inputs
+from .deltas import DeltaForm, delta_columns
 from .group_state import GroupState
 from .grouping import SLICE
 from .slices import slices_of
@@ -47,7 +48,16 @@ class AggregateWindows(TimeWindows):
         self._merges = 0  # names the slice of `_merged` in which a window's groups are merged
 
     def on_batch(self, batch: Batch, out: Output) -> None:
-        """Add rows to their groups; emit those that have changed, if that is asked for."""
+        """Add rows, or deltas of partial aggregates; emit what has changed if that is asked for."""
+        deltas = delta_columns(batch.schema)
+        if deltas is not None:
+            self._merge_deltas(batch, deltas)
+        else:
+            self._add_rows(batch, out)
+        if self._asked.output_mode == "append" or self._trigger.is_time(self._context.clock):
+            self._emit_changed(out)
+
+    def _add_rows(self, batch: Batch, out: Output) -> None:
         groups = self._bound(batch.schema)
         slices = self._slices.of(batch)
         batch, slices = self._without_late(batch, slices, out)
@@ -60,8 +70,22 @@ class AggregateWindows(TimeWindows):
             groups.update(slots, inputs, batch.times)
         self._note_time(batch)
         self._note_changes(slices, slots)
-        if self._asked.output_mode == "append" or self._trigger.is_time(self._context.clock):
-            self._emit_changed(out)
+
+    def _merge_deltas(self, batch: Batch, columns: DeltaForm) -> None:
+        """Add deltas to their groups; none is late, see `partial_windows`."""
+        groups = self._bound(columns.inputs)
+        slices, keys = batch.column(columns.slice).data, batch.select(self._asked.keys)
+        lateness_ns = self._asked.allowed_lateness_ns
+        if self._watermark_ns != NO_WATERMARK_NS and slices.min() < self._slices.first_open(
+            self._watermark_ns - lateness_ns
+        ):
+            msg = f"{self._context.operator_id}: a watermark came before the deltas behind it"
+            raise AssertionError(msg)
+        slots = groups.slots(slices, hash_keys(keys, self._asked.keys)[0], keys)
+        with self._results.naming(lambda: keys):
+            groups.merge_dumped(slots, batch)
+        self._note_time(batch)
+        self._note_changes(slices, slots)
 
     def on_watermark(self, watermark_ns: int, out: Output) -> None:
         """Emit the windows that have ended, and free what no window needs any more."""

@@ -19,9 +19,13 @@ if TYPE_CHECKING:
     from ..aggregates.aggregate import Aggregate
     from ..process import Process
 
-__all__ = ["Aggregation", "OutputMode", "evaluated_inputs"]
+__all__ = ["Aggregation", "AggregationWay", "OutputMode", "evaluated_inputs"]
 
 OutputMode: TypeAlias = Literal["append", "update"]
+
+AggregationWay: TypeAlias = Literal["auto", "partitioned", "late_merge"]
+"""Whether rows are sent by key and then aggregated, or aggregated where they are made, and merged
+by key. See the setting `runtime.aggregation`."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +38,14 @@ class Aggregation(WindowedGrouping):
             groups that have changed.
         trigger_ns: in update mode, rows are emitted at most this often; None: after each batch.
         allowed_lateness_ns: for how long after its end a window takes late rows.
+        way: how it is computed; None: as the setting says.
     """
 
     aggregates: tuple[Aggregate, ...]
     output_mode: OutputMode = "append"
     trigger_ns: int | None = None
     allowed_lateness_ns: int = 0
+    way: AggregationWay | None = None
 
     @property
     def names(self) -> tuple[str, ...]:

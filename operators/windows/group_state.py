@@ -300,6 +300,28 @@ class GroupState:
             if kept.objects:
                 self._charge(self._object_bytes(number, slots))
 
+    def merge_dumped(self, slots: Int64s, batch: Batch) -> None:
+        """Add what `dump` returned to the groups of these slots; raise as `update`."""
+        rows = np.arange(batch.num_rows)
+        numbers = np.empty(
+            batch.num_rows, np.dtype([(field.name, field.dtype) for field in self._moved])
+        )
+        dumped = [one for one in self._moved if column_name(one.name) in batch.schema]
+        write_fields(numbers, rows, dumped, batch)
+        for number, kept in enumerate(self._kept):
+            other: dict[str, npt.NDArray[Any]] = {
+                name: numbers[at] for name, at in kept.names.items()
+            }
+            for name in kept.objects:
+                pickled = batch.column(column_name(f"{number}.{name}")).to_pylist()
+                other[name] = np.empty(len(pickled), object)
+                other[name][:] = [pickle.loads(one) for one in pickled]  # noqa: S301  # from a dump
+            with _numbered(number), self._charging(number, slots):
+                for name, sets in kept.sets.items():
+                    sets.load(slots, batch.column(column_name(f"{number}.{name}")).to_pylist())
+                if other:
+                    kept.accumulator.merge(self.state(number), slots, other, rows)
+
     def _pickled(self) -> Iterator[tuple[str, SlotObjects | ValueSets]]:
         """Yield the fields that are no numbers, with the names of their columns."""
         for number, kept in enumerate(self._kept):

@@ -66,6 +66,8 @@ class InstanceMetrics:
         spilled_bytes: bytes of them, and of state, on disk.
         waits_for_table: whether it takes no row yet, since a table of its stage is not complete.
         gauges: what a source's reader tells of its input: by name, then by part.
+        deltas_out: of a partial aggregate, how many of the rows out are deltas.
+        flushes: of a partial aggregate, how often its groups have left as deltas, by reason.
     """
 
     operator_id: str
@@ -84,6 +86,8 @@ class InstanceMetrics:
     spilled_bytes: int = 0
     waits_for_table: bool = False
     gauges: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    deltas_out: int = 0
+    flushes: Mapping[str, int] = field(default_factory=dict)
 
     def count_side(self, output: str, rows: int) -> None:
         """Count rows that were emitted on a side output."""

@@ -31,6 +31,8 @@ class OperatorMetrics:
         waits_for_table: whether an instance takes no row yet, since a table is not complete.
         gauges: what a source tells of its input, such as `{"rows behind": {"orders/0": 12}}`: by
             name, then by part.
+        deltas_out: of a partial aggregate, how many of the rows out are deltas.
+        flushes: of a partial aggregate, how often its groups have left as deltas, by reason.
     """
 
     operator_id: str
@@ -52,6 +54,8 @@ class OperatorMetrics:
     rows_late: int = 0
     waits_for_table: bool = False
     gauges: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    deltas_out: int = 0
+    flushes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -111,8 +115,10 @@ def operator_metrics(
     busy, busiest = max((interval.busy, interval.now.instance) for interval in intervals)
     dropped: Counter[str] = Counter()
     side_rows_out: Counter[str] = Counter()
+    flushes: Counter[str] = Counter()
     latency = LatencyHistogram()
     for metrics in instances:
+        flushes.update(metrics.flushes)
         dropped.update(metrics.rows_dropped)
         side_rows_out.update(metrics.side_rows_out)
         if metrics.latency is not None:
@@ -137,6 +143,8 @@ def operator_metrics(
         rows_late=sum(metrics.rows_late for metrics in instances),
         waits_for_table=any(metrics.waits_for_table for metrics in instances),
         gauges=_gauges(instances),
+        deltas_out=sum(metrics.deltas_out for metrics in instances),
+        flushes=dict(flushes),
     )
 
 

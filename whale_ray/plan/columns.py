@@ -83,7 +83,7 @@ def _columns(node: OperatorNode, known: Mapping[OutputKey, Schema | None]) -> Sc
     if node.kind is OperatorKind.UNION:
         return _union_columns(node, known)
     input_schema = known[node.inputs[0].source]
-    if node.kind is OperatorKind.SINK:
+    if node.kind in (OperatorKind.SINK, OperatorKind.PARTIAL):
         return input_schema
     if node.kind is OperatorKind.TABLE_JOIN:
         return _table_join_columns(node, input_schema, known[node.inputs[TABLE].source])

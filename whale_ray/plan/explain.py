@@ -18,6 +18,7 @@ from .data_path import Devices, data_paths, describe_link, describe_link_rule, p
 from .diagram import draw
 from .explain_checkpoints import checkpoint_tables
 from .explanation import Explanation, Table, number_ranges
+from .late_merge import AggregationChoice, choose_aggregations
 from .logical import (
     CHANGES,
     RIGHT,
@@ -81,6 +82,7 @@ def explain(
             _edge_table(physical, describe_link(transport, found)),
             *custom_transport_tables(physical),
             *(() if cluster is None else (_ray_table(physical, cluster),)),
+            *_aggregation_tables(choose_aggregations(logical, settings, physical.workers)),
             *_state_tables(physical, settings),
             *checkpoint_tables(logical, settings),
             *_host_tables(physical, describe_link_rule(transport, found)),
@@ -262,6 +264,13 @@ def _describe_batches(edge: Edge) -> str:
     if edge.batch_rows is None:
         return ""
     return f", {edge.batch_rows:,} row{'' if edge.batch_rows == 1 else 's'} at a time"
+
+
+def _aggregation_tables(choices: tuple[AggregationChoice, ...]) -> tuple[Table, ...]:
+    """Return a table of how aggregates are computed, and joins and the like; () without any."""
+    rows = tuple((one.operator, one.asked, one.chosen, one.reason) for one in choices)
+    headers = ("operator", "asked for", "runs", "because")
+    return (Table("Aggregates by key", headers, rows),) if rows else ()
 
 
 def _state_tables(plan: PhysicalPlan, settings: Settings) -> tuple[Table, ...]:

@@ -20,11 +20,18 @@ if TYPE_CHECKING:
     from ..operators.sinks.base import Sink
     from ..operators.sources.base import Source
     from ..operators.transforms import Transform
+    from ..operators.windows.partial_aggregation import PartialAggregation
     from ..transport.custom.operators import Transport
     from .requests import ResourceRequest
 
     Payload: TypeAlias = (
-        Source | Transform | Callable[[], Process | CoProcess] | Sink | TableJoin | "Union"
+        Source
+        | Transform
+        | Callable[[], Process | CoProcess]
+        | Sink
+        | TableJoin
+        | PartialAggregation
+        | "Union"
     )
 
 OnBadRows: TypeAlias = Literal["fail", "drop"]
@@ -66,6 +73,8 @@ class OperatorKind(StrEnum):
     """Payload: a `Union`. It is not executed: its consumers read its inputs (unions.py)."""
     SINK = "sink"
     """Payload: a `Sink`."""
+    PARTIAL = "partial aggregate"
+    """Payload: a `PartialAggregation`. The planner puts it in front of an edge (late_merge.py)."""
 
     @property
     def is_stateful(self) -> bool:

@@ -1,4 +1,8 @@
-"""Turn a logical plan into a physical one: fuse, place, plan the rings, fit them into memory."""
+"""Turn a logical plan into a physical one.
+
+Partial aggregates are put in, operators fused, instances placed, rings planned and fitted into
+memory.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from ..state.owners import Owners
 from .custom_transports import plan_custom_streams
 from .fusion import fuse, resolve_parallelism
 from .hosts import assign_hosts
+from .late_merge import choose_aggregations, with_partial_aggregates
 from .logical import LogicalPlan, OperatorKind
 from .memory import FreeMemory, memory_for_rings
 from .physical import PhysicalPlan, Stage
@@ -94,6 +99,7 @@ def plan_unsized(
     weights = [node.cpus for node in nodes]
     hosts = assign_hosts(runtime.hosts, count, runtime.route, weights, degree)
     per_instance = runtime.addressing == "instance-oriented"
+    logical = with_partial_aggregates(logical, choose_aggregations(logical, settings, count))
     parallelism = resolve_parallelism(logical, count)
     _check_virtual_nodes(logical, parallelism, settings.runtime.virtual_nodes)
     graph = fuse(logical, parallelism)

@@ -201,8 +201,7 @@ class EdgeWriter:
             addressing.continue_from(self._addressing)
             self._addressing = addressing
         queues = addressing.queues
-        batch = self._slicer.take()
-        if batch is not None:
+        while (batch := self._slicer.take()) is not None:
             for piece in self._slicer.pieces(batch):
                 addressing.queue_slice(piece, self._sent_watermark_ns)
         if self._watermark_ns > self._sent_watermark_ns or self._sent_idle > self._idle:

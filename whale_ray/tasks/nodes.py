@@ -111,6 +111,9 @@ class Node:
     def pass_on_waiting(self) -> None:
         """Pass on rows that have waited for the types of their columns long enough."""
 
+    def empty_for_marker(self) -> None:
+        """Pass on what it must not hold at the marker of an epoch, before its snapshot."""
+
     def publish_part(self) -> None:
         """Make the rows visible that an unbounded job has written since the last part."""
 

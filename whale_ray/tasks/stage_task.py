@@ -227,6 +227,7 @@ class StageTask:
             OutputError: a sink cannot stage its rows.
         """
         for node in self.nodes:
+            node.empty_for_marker()
             kept = node.snapshot(epoch)
             if node is self.nodes[0]:
                 kept = replace(kept, values={**kept.values, "producers": self._producers})

@@ -39,6 +39,7 @@ from .flow import Downstream, FanOut
 from .instance_oriented import InstanceOriented
 from .late_after_idleness import IdleInput, LateAfterIdleness
 from .nodes import Node, SinkNode, TransformNode, naming_user_errors
+from .partial_node import PartialNode
 from .partitioner import make_partitioner
 from .predecessors import Predecessors
 from .process_node import ProcessNode, make_process
@@ -50,6 +51,7 @@ from .table_join_node import TableJoinNode
 
 if TYPE_CHECKING:
     from ..operators.joins.broadcast_table import BroadcastTable
+    from ..operators.windows.partial_aggregation import PartialAggregation
 
 
 class TaskBuilder:
@@ -259,6 +261,13 @@ class TaskBuilder:
             self._tables[node.id] = cast(TableJoin, node.payload).make_table(context)
         return TableJoinNode(context, self._worker, self._tables[node.id], output, fills)
 
+    def partial_node(
+        self, node: OperatorNode, context: InstanceContext, output: Downstream
+    ) -> PartialNode:
+        """Make a partial aggregate."""
+        payload = cast("PartialAggregation", node.payload)
+        return PartialNode(context, self._worker, payload, output)
+
     def sink_node(self, node: OperatorNode, context: InstanceContext) -> SinkNode:
         """Open a sink's writer."""
         sink = cast(Sink, node.payload)
@@ -366,6 +375,8 @@ class _TaskAssembly:
                 node = builder.table_join_node(operator, context, output)
             case OperatorKind.SINK:
                 node = builder.sink_node(operator, context)
+            case OperatorKind.PARTIAL:
+                node = builder.partial_node(operator, context, output)
             case _:
                 node = builder.process_node(operator, context, outputs)
         self._nodes.append(node)

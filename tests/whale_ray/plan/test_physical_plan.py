@@ -69,7 +69,7 @@ def node(
     )
 
 
-SOURCE, TRANSFORM, PROCESS, CO_PROCESS, TABLE_JOIN, UNION, SINK = OperatorKind
+SOURCE, TRANSFORM, PROCESS, CO_PROCESS, TABLE_JOIN, UNION, SINK, _ = OperatorKind
 
 
 def ride_hailing(match_parallelism: int = 16, *, per_worker: bool = False) -> LogicalPlan:

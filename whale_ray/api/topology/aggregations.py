@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from ...configs.errors import ExpressionError, InputError
 from ...operators.aggregates.aggregate import Aggregate
 from ...operators.expressions.expression import Expression
 from ...operators.groupings import Global, Key
-from ...operators.windows.aggregation import Aggregation, OutputMode
+from ...operators.windows.aggregation import Aggregation, AggregationWay, OutputMode
 from ...operators.windows.durations import duration_ns
 from ...operators.windows.grouping import LATE, OUTPUTS, WINDOW_END, WINDOW_START
 from ...operators.windows.specifications import (
@@ -65,6 +65,7 @@ class GroupedRows:
         trigger: Duration | None = None,
         allowed_lateness: Duration = 0,
         parallelism: int | None = None,
+        aggregation: AggregationWay | None = None,
     ) -> Stream:
         """Aggregate each group: `agg(F.count().alias("bids"), F.max("price").alias("highest"))`.
 
@@ -85,6 +86,11 @@ class GroupedRows:
                 of its key whose windows lie within its own.
             parallelism: the number of instances; by default one per worker. Without grouping
                 columns there is one.
+            aggregation: "partitioned": rows are sent by key, and aggregated there; "late_merge":
+                they are aggregated where they are made, and what is sent by key are the states of
+                groups, to be merged; "auto": the latter, as long as that reduces the rows to half
+                or less. By default as the setting `runtime.aggregation` says. Where late merge is
+                not possible, as for count windows, rows are sent by key, and `explain` says why.
 
         Raises:
             TopologyError: an argument is not valid; the message says how to correct it.
@@ -101,6 +107,7 @@ class GroupedRows:
             output_mode=mode,
             trigger_ns=None if trigger is None else _duration(operator_id, "trigger", trigger),
             allowed_lateness_ns=self._lateness(operator_id, allowed_lateness),
+            way=_way(operator_id, aggregation),
         )
         known = registry.columns(self._stream._source)
         for one in checked:
@@ -248,6 +255,12 @@ class GroupedRows:
 
         def __getattr__(self, name: str) -> Any:
             raise AttributeError(misuse.on_grouped_rows(name))
+
+
+def _way(operator_id: str, given: AggregationWay | None) -> AggregationWay | None:
+    if given is not None:
+        check_choice(operator_id, "aggregation", given, get_args(AggregationWay))
+    return given
 
 
 def _grouping(

@@ -1,0 +1,50 @@
+"""`PartialAggregation`: that an aggregate is computed in parts before its rows are sent by key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .aggregation import Aggregation
+
+if TYPE_CHECKING:
+    from .partial_windows import PartialWindows
+
+__all__ = ["TABLE_BYTES_MAX", "PartialAggregation"]
+
+TABLE_BYTES_MAX = 16 << 20
+"""Memory for the groups of one partial aggregate, nearly."""
+
+_HELD_NS_MAX = 1_000_000_000
+_HELD_FOR_UPDATES_NS = 100_000_000
+
+
+@dataclass(frozen=True)
+class PartialAggregation:
+    """The payload of a partial aggregate; calling it makes the operator.
+
+    Attributes:
+        aggregation: what the operator that merges the deltas was asked for.
+        measures: whether it steps aside where a delta stands for too few rows.
+    """
+
+    aggregation: Aggregation
+    measures: bool
+
+    def describe(self) -> str:
+        """Return the label that `explain` prints."""
+        return f"partial; {self.aggregation.describe()}"
+
+    @property
+    def held_ns_max(self) -> int:
+        """For how long rows, and watermarks behind them, may be kept back at most."""
+        if self.aggregation.output_mode == "append":
+            return _HELD_NS_MAX
+        return min(self.aggregation.trigger_ns or _HELD_FOR_UPDATES_NS, _HELD_NS_MAX)
+
+    def __call__(self) -> PartialWindows:
+        """Return a new operator."""
+        from .partial_windows import PartialWindows
+        from .reduction import Reduction
+
+        return PartialWindows(self.aggregation, Reduction() if self.measures else None)

@@ -1,0 +1,191 @@
+"""`PartialWindows`: aggregates rows where they are made, before they are sent by key (late merge).
+
+It stands in the upstream stage, in front of the edge by key, and keeps one group per slice and key
+of its own rows. Now and then (Slash's epoch, section 4.6.2.2) all groups leave as deltas, which the
+operator behind the edge merges; the table is empty then. That happens before a watermark is passed
+on that closes a window, so no row is missing when the window fires (P1 and P2 of section 4.4.1),
+and at every marker, so checkpoints need not know of it.
+
+Rows that may come too late are passed on as they are: whether they do is decided behind the edge,
+as without late merge. No other row can be late there, since the watermark of the merging operator
+is at most the one that was passed on from here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...state.keys import hash_keys
+from ...transport.wire.batch import Batch
+from .aggregation import Aggregation, evaluated_inputs
+from .deltas import deltas_of, mark_of
+from .group_state import GroupState
+from .partial_aggregation import TABLE_BYTES_MAX
+from .reduction import Reduction
+from .slices import TimeSlices, WholeInput, slices_of
+from .time_windows import NO_WATERMARK_NS
+from .window_results import WindowResults
+
+if TYPE_CHECKING:
+    from ..process import InstanceContext
+
+__all__ = ["INPUT_BYTES_MAX", "PartialWindows"]
+
+INPUT_BYTES_MAX = 64 << 20
+"""After so many bytes of rows all groups leave as deltas."""
+
+_GROUPS_MAX, _GROUPS_MIN = 1 << 16, 64
+_BYTES_PER_INPUT_BYTE = 4
+"""What groups and their indexes may grow by at most, for a byte of rows."""
+
+
+class PartialWindows:
+    """The groups of one producer, until they leave as deltas.
+
+    Args:
+        aggregation: what is asked for.
+        reduction: says when to step aside; None: never.
+
+    Attributes:
+        deltas: how many have left.
+        flushes: how often groups have left, by reason.
+    """
+
+    def __init__(self, aggregation: Aggregation, reduction: Reduction | None) -> None:
+        self._asked = aggregation
+        self._slices = slices_of(aggregation)
+        self._reduction = reduction
+        self._groups: GroupState | None = None
+        self._watermark_ns = self._passed_on_ns = NO_WATERMARK_NS
+        self._rows = self._bytes = self._origin_ns = 0
+        self._time_ns: int | None = None
+        self.deltas = 0
+        self.flushes: dict[str, int] = {}
+
+    def open(self, context: InstanceContext) -> None:
+        """Take the memory for state and the operator's name."""
+        self._context = context
+        self._watermark_ns = self._passed_on_ns = context.watermark_ns
+        self._groups = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it holds no row."""
+        return not self._rows
+
+    def add(self, batch: Batch) -> list[Batch]:
+        """Take rows; return what is to be passed on, in order: rows as they are, and deltas.
+
+        Raises:
+            BadRowError: a row's window cannot be told, or a group holds more than it may.
+            StateFullError: the worker's memory for state is used up.
+        """
+        reduction = self._reduction
+        if reduction is not None and reduction.is_aside:
+            reduction.passed(batch.num_rows)
+            return [batch]
+        passed: list[Batch] = []
+        if not self._has_room(batch):
+            passed += self.flush("memory")
+            if not self._has_room(batch):
+                return [*passed, batch]
+        slices = self._slices.of(batch)
+        if self._watermark_ns != NO_WATERMARK_NS:
+            first = self._slices.first_open(self._watermark_ns - self._asked.allowed_lateness_ns)
+            late = slices < first
+            if late.any():
+                passed.append(batch.filter(late))
+                batch, slices = batch.filter(~late), slices[~late]
+        if batch.num_rows:
+            self._update(batch, slices)
+        if self._bytes >= INPUT_BYTES_MAX:
+            passed += self.flush("input")
+        elif self._groups is not None and len(self._groups) >= self._groups_max:
+            passed += self.flush("table")
+        return passed
+
+    def closes(self, watermark_ns: int) -> bool:
+        """Whether a watermark closes a window, or the time for late rows of one.
+
+        Behind it the merging operator must decide as this one does which rows are late.
+        """
+        before_ns, self._watermark_ns = self._passed_on_ns, watermark_ns
+        if before_ns == NO_WATERMARK_NS or not isinstance(self._slices, (TimeSlices, WholeInput)):
+            return True
+        lateness_ns, slices = self._asked.allowed_lateness_ns, self._slices
+        return slices.first_unfired(watermark_ns) > slices.first_unfired(before_ns) or (
+            lateness_ns > 0
+            and slices.first_open(watermark_ns - lateness_ns)
+            > slices.first_open(before_ns - lateness_ns)
+        )
+
+    def passed_on(self, watermark_ns: int) -> None:
+        """Learn that a watermark has been passed on."""
+        self._passed_on_ns = watermark_ns
+
+    def flush(self, reason: str) -> list[Batch]:
+        """Return all groups as deltas, if there are any, and forget them."""
+        groups = self._groups
+        if groups is None or self.is_empty:
+            return []
+        parts = [(slice_, groups.scan(slice_)) for slice_ in groups.slices]
+        slots = np.concatenate([found for _, found in parts])
+        slices = np.repeat([slice_ for slice_, _ in parts], [len(found) for _, found in parts])
+        deltas = deltas_of(groups, slots, slices, self._mark).with_origin(self._origin_ns)
+        if self._time_ns is not None:
+            deltas = deltas.with_times(np.full(len(slots), self._time_ns))
+        groups.clear()
+        self.flushes[reason] = self.flushes.get(reason, 0) + 1
+        self.deltas += len(slots)
+        if self._reduction is not None:
+            self._reduction.flushed(self._rows, len(slots))
+        self._rows = self._bytes = self._origin_ns = 0
+        self._time_ns = None
+        return [deltas]
+
+    def _update(self, batch: Batch, slices: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+        groups = self._bound(batch)
+        keys = batch.select(self._asked.keys)
+        slots = groups.slots(slices, hash_keys(batch, self._asked.keys)[0], keys)
+        inputs = evaluated_inputs(self._asked.aggregates, batch)
+        with self._results.naming(lambda: keys):
+            groups.update(slots, inputs, batch.times)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        if batch.origin_ns and not (self._origin_ns and self._origin_ns <= batch.origin_ns):
+            self._origin_ns = batch.origin_ns
+        self._note_time(batch)
+
+    def _note_time(self, batch: Batch) -> None:
+        """Keep the time for deltas.
+
+        It is the earliest where windows are told by time, so that rows after idleness are found to
+        be late, else the latest, which the results then have.
+        """
+        if batch.times is None:
+            return
+        is_earliest = isinstance(self._slices, TimeSlices)
+        time_ns = int(batch.times.min() if is_earliest else batch.times.max())
+        if self._time_ns is None or (time_ns < self._time_ns) == is_earliest:
+            self._time_ns = time_ns
+
+    def _bound(self, batch: Batch) -> GroupState:
+        """Return the groups; make them of the columns of the first rows."""
+        if self._groups is None:
+            schema, asked = batch.schema, self._asked
+            accumulators = asked.accumulators(schema)
+            name = self._context.operator_id
+            self._results = WindowResults(asked, asked.output_schema(schema, accumulators), name)
+            self._groups = GroupState(schema.select(asked.keys), accumulators, self._context)
+            self._mark = mark_of(asked, schema)
+            fitting = TABLE_BYTES_MAX // max(self._groups.record_bytes, 1)
+            self._groups_max = max(_GROUPS_MIN, min(_GROUPS_MAX, fitting))
+        return self._groups
+
+    def _has_room(self, batch: Batch) -> bool:
+        """Whether the memory for state surely suffices for the groups of these rows."""
+        budget = self._context.state_budget
+        needed = (1 << 20) + _BYTES_PER_INPUT_BYTE * batch.nbytes
+        return budget.used_bytes + needed <= budget.limit_bytes

@@ -1,0 +1,288 @@
+"""Late merge: producers aggregate their rows first; the results are those without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import whale_ray as whale
+from tests.operators.windows import model
+from tests.operators.windows.driving import AGGREGATES, Emitted, arrivals, batch_of, bounds, check
+from whale_ray.operators.windows import partial_windows
+from whale_ray.operators.windows.aggregate_windows import AggregateWindows
+from whale_ray.operators.windows.aggregation import Aggregation
+from whale_ray.operators.windows.deltas import delta_columns
+from whale_ray.operators.windows.partial_aggregation import PartialAggregation
+from whale_ray.operators.windows.reduction import Reduction
+from whale_ray.operators.windows.specifications import TimeWindow
+from whale_ray.state.budget import StateBudget
+from whale_ray.state.watermarks import WATERMARK_NONE, WatermarkTracker
+from whale_ray.tasks.partial_node import PartialNode
+from whale_ray.testing import instance_context
+from whale_ray.transport.clock import VirtualClock
+from whale_ray.transport.wire.batch import Batch
+
+F = whale.functions
+US = 1_000
+TIMES = st.integers(-40 * US, 40 * US)
+WINDOWS = st.builds(
+    lambda slide, more, start: TimeWindow(
+        "time", (slide + more) * US, slide * US, start % slide * US
+    ),
+    st.integers(1, 12),
+    st.integers(0, 25),
+    st.integers(0, 11),
+)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["rows", "rows", "marker", "held long", "idle"]), st.integers(0, 1)),
+    max_size=12,
+)
+
+
+@dataclass
+class Edge:
+    """The edge from one producer to the operator, without a delay."""
+
+    merger: Merger
+    source: int
+
+    def emit(self, batch: Batch) -> None:
+        self.merger.deltas += 0 if delta_columns(batch.schema) is None else batch.num_rows
+        self.merger.process.on_batch(batch, self.merger.out)
+
+    def advance(self, watermark_ns: int) -> None:
+        if self.merger.watermarks.update(self.source, watermark_ns):
+            self.merger.go_on()
+
+    def set_idle(self, idle: bool) -> None:
+        if self.merger.watermarks.set_idle(self.source, idle):
+            self.merger.go_on()
+
+    def end(self) -> None:
+        self.advance((1 << 63) - 1)
+
+
+class Merger:
+    """The operator behind the edge, and the least watermark of its producers."""
+
+    def __init__(self, asked: Aggregation, producers: int) -> None:
+        self.process, self.out = AggregateWindows(asked), Emitted()
+        self.process.open(instance_context(operator_id="windows"))
+        self.watermarks: WatermarkTracker[int] = WatermarkTracker(range(producers))
+        self.deltas = 0
+
+    def go_on(self) -> None:
+        watermark_ns = self.watermarks.current_ns
+        if self.watermarks.ended:
+            self.process.close(self.out)
+        elif watermark_ns > self.out.watermark_ns:
+            self.process.on_watermark(watermark_ns, self.out)
+            self.out.watermark_ns = watermark_ns
+
+
+def partial(edge: Edge, asked: Aggregation, kind: type[PartialNode] = PartialNode) -> PartialNode:
+    context = instance_context(operator_id="partial", clock=VirtualClock())
+    return kind(context, 0, PartialAggregation(asked, measures=False), edge)
+
+
+def run(
+    asked: Aggregation,
+    producers: int,
+    batches: Sequence[tuple[Sequence[model.Event], int]],
+    steps: Sequence[tuple[str, int]],
+    node: Callable[[Edge, Aggregation], Any],
+) -> Merger:
+    """Hand batches to producers in the order of the steps, each with the watermark behind it."""
+    merger = Merger(asked, producers)
+    nodes = [node(Edge(merger, source), asked) for source in range(producers)]
+    reached = [WATERMARK_NONE] * producers
+    left = list(batches)
+    for step, number in [*steps, *[("rows", at) for at in range(len(left))]]:
+        source = number % producers
+        one = nodes[source]
+        if step == "rows" and left:
+            events, watermark_ns = left.pop(0)
+            if events:
+                one.emit(batch_of(events))
+            if watermark_ns > reached[source]:
+                reached[source] = watermark_ns
+                one.advance(watermark_ns)
+        elif isinstance(one, PartialNode):
+            if step == "marker":
+                one.empty_for_marker()
+                assert one._partial.is_empty
+            elif step == "held long":
+                one.pass_on_waiting()
+    for one in nodes:
+        one.end()
+    return merger
+
+
+def as_rows(edge: Edge, asked: Aggregation) -> Edge:
+    """Without late merge."""
+    return edge
+
+
+@settings(max_examples=20)
+@given(
+    batches=arrivals(TIMES),
+    window=st.none() | WINDOWS,
+    lateness=st.sampled_from([0, 0, 3, 30]),
+    steps=STEPS,
+    producers=st.sampled_from([1, 2]),
+    groups_max=st.sampled_from([1, 3, 1 << 16]),
+)
+def test_the_result_is_that_of_rows(batches, window, lateness, steps, producers, groups_max):
+    asked = Aggregation(
+        ("key",), window, AGGREGATES, allowed_lateness_ns=lateness * US if window else 0
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partial_windows, "_GROUPS_MIN", groups_max)
+        patch.setattr(partial_windows, "_GROUPS_MAX", groups_max)
+        merged = run(asked, producers, batches, steps, partial)
+    plain = run(asked, producers, batches, steps, as_rows)
+    assert merged.out.late == plain.out.late
+    found, expected = (newest(one.out, asked) for one in (merged, plain))
+    assert set(found) == set(expected)
+    names = [one.output_name for one in AGGREGATES]
+    if producers == 2:  # which of two rows of one time came first is open
+        names = [name for name in names if name not in ("first", "last", "least_by", "most_by")]
+    for key, row in found.items():
+        for name in names:
+            assert model.same(row[name], expected[key][name]), (key, name)
+
+
+@settings(max_examples=10)
+@given(batches=arrivals(TIMES), window=WINDOWS, steps=STEPS)
+def test_windows_are_those_of_a_model_in_plain_python(batches, window, steps):
+    asked = Aggregation(("key",), window, AGGREGATES)
+    out = run(asked, 1, batches, steps, partial).out
+    expected, late = model.tumble(batches, window.size_ns, window.slide_ns, window.start_ns, 0)
+    assert len(out.late) == late
+    found = [(*bounds(row), row["key"]) for row in out.rows]
+    assert len(found) == len(set(found)) and set(found) == set(expected)
+    for key, row in zip(found, out.rows, strict=True):
+        check(row, expected[key])
+
+
+def newest(out: Emitted, asked: Aggregation) -> dict[Any, dict[str, Any]]:
+    if asked.window is None:
+        return {row["key"]: row for row in out.rows}
+    return {(*bounds(row), row["key"]): row for row in out.rows}
+
+
+SUMS = Aggregation(("key",), TimeWindow("time", 10, 10, 0), (F.sum("number").alias("sum"),))
+FIRST = [model.Event(time, 1, 5, None, None) for time in (3, 7)]
+NEXT = [model.Event(12, 1, 7, None, None)]
+
+
+class PassesWatermarksFirst(PartialNode):
+    """A mutant: a watermark overtakes the groups that were held before it."""
+
+    def advance(self, watermark_ns: int) -> None:
+        self._output.advance(watermark_ns)
+        super().advance(watermark_ns)
+
+
+def test_a_watermark_that_overtakes_deltas_is_found() -> None:
+    batches = [((), 2), (FIRST, 6), (NEXT, 10), ((), 30)]
+    right = run(SUMS, 1, batches, [], partial)
+    assert [(row["key"], row["sum"]) for row in right.out.rows] == [(1, 10), (1, 7)]
+    with pytest.raises(AssertionError, match="a watermark came before the deltas behind it"):
+        run(SUMS, 1, batches, [], lambda *edge: partial(*edge, kind=PassesWatermarksFirst))
+
+
+def test_rows_of_many_batches_leave_as_one_delta_when_their_window_closes() -> None:
+    batches = [((), -1)]
+    batches += [([model.Event(time, 1, 1, None, None)], time) for time in range(20)]
+    merger = run(SUMS, 1, batches, [], partial)
+    assert [row["sum"] for row in merger.out.rows] == [10, 10]
+    assert merger.deltas == 2
+
+
+def test_what_flushes_is_counted_by_reason() -> None:
+    node = partial(Edge(Merger(SUMS, 1), 0), SUMS)
+    node.advance(0)
+    for flush, reason in (
+        (node.empty_for_marker, "marker"),
+        (node.pass_on_waiting, "watermark"),
+        (lambda: node.set_idle(True), "idle"),
+        (lambda: node.advance(9), "window"),
+    ):
+        node.emit(batch_of(FIRST))
+        assert node.waiting_until_ns == 1_000_000_000
+        flush()
+        assert node.waiting_until_ns is None
+        assert node.metrics.flushes[reason] == 1
+        flush()  # nothing is left
+    node.emit(batch_of(NEXT))
+    node.end()
+    assert node.metrics.flushes == dict.fromkeys(
+        ["marker", "watermark", "idle", "window", "end"], 1
+    )
+    assert (node.metrics.rows_in, node.metrics.deltas_out, node.metrics.rows_out) == (9, 5, 5)
+
+
+def test_a_full_table_and_much_input_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partial_windows, "_GROUPS_MIN", 3)
+    monkeypatch.setattr(partial_windows, "_GROUPS_MAX", 3)
+    node = partial(Edge(Merger(SUMS, 1), 0), SUMS)
+    for key in range(6):
+        node.emit(batch_of([model.Event(5, key, 1, None, None)]))
+    assert node.metrics.flushes == {"table": 2}
+    monkeypatch.setattr(partial_windows, "INPUT_BYTES_MAX", 1)
+    node.emit(batch_of(FIRST))
+    assert node.metrics.flushes == {"table": 2, "input": 1}
+
+
+def test_rows_pass_as_they_are_where_memory_for_state_is_short() -> None:
+    merger = Merger(SUMS, 1)
+    budget = StateBudget(1 << 20)
+    context = replace(instance_context(operator_id="partial"), state_budget=budget)
+    node = PartialNode(context, 0, PartialAggregation(SUMS, measures=False), Edge(merger, 0))
+    node.emit(batch_of(FIRST))
+    node.end()
+    assert [row["sum"] for row in merger.out.rows] == [10]
+    assert (merger.deltas, node.metrics.rows_out, budget.used_bytes) == (0, 2, 0)
+
+
+def test_it_steps_aside_below_two_rows_for_a_delta_and_tries_again() -> None:
+    reduction = Reduction()
+    reduction.flushed(4_000, 4_000)
+    assert (reduction.is_aside, reduction.measured) == (False, None)  # too few to tell
+    reduction.flushed(4_000, 1)
+    assert (reduction.is_aside, reduction.measured) == (True, 8_000 / 4_001)
+    pauses = []
+    for _ in range(9):
+        passed = 0
+        while reduction.is_aside:
+            reduction.passed(1 << 16)
+            passed += 1 << 16
+        pauses.append(passed)
+        reduction.flushed(5_000, 2_501)
+        assert reduction.is_aside
+    assert pauses == [(1 << 18) * min(2**at, 64) for at in range(9)]
+    reduction.passed(1 << 40)
+    reduction.flushed(5_000, 2_500)
+    assert (reduction.is_aside, reduction.measured) == (False, 2)
+
+
+def test_rows_pass_as_they_are_where_it_has_stepped_aside() -> None:
+    merger = Merger(SUMS, 1)
+    context = instance_context(operator_id="partial", clock=VirtualClock())
+    node = PartialNode(context, 0, PartialAggregation(SUMS, measures=True), Edge(merger, 0))
+    different = [model.Event(5, key, 1, None, None) for key in range(5_000)]
+    node.emit(batch_of(different))
+    node.empty_for_marker()
+    assert merger.deltas == 5_000
+    node.emit(batch_of(different))
+    node.advance(8)
+    assert merger.out.watermark_ns == 8  # nothing is held
+    node.end()
+    assert merger.deltas == 5_000
+    assert {row["sum"] for row in merger.out.rows} == {2} and len(merger.out.rows) == 5_000

@@ -1,0 +1,174 @@
+"""Late merge: which aggregates are computed before their rows are sent by key, and that rewrite.
+
+::
+
+    partitioned:   filter ──(key)──► aggregate
+    late merge:    filter → partial aggregate ──(key)──► aggregate, which merges
+
+The partial aggregate is fused into the upstream stage, and the ordinary edge carries its deltas
+(`operators/windows/partial_windows`). That pays where many rows of a producer fall into the same
+groups: fewer rows are divided by key, sent, and looked up; and a key that has most of the rows
+burdens no single instance. (Slash, sections 3.3.2.2 and 4.4; LightSaber and Grizzly do likewise.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from ..operators.groupings import Forward
+from ..operators.windows.aggregation import Aggregation, AggregationWay
+from ..operators.windows.partial_aggregation import TABLE_BYTES_MAX, PartialAggregation
+from ..operators.windows.specifications import CountWindow, SessionWindow, TimeWindow
+from .fusion import resolve_parallelism
+from .lateness import policy_after_idleness
+from .logical import LEFT, MAIN, Input, LogicalPlan, OperatorKind, OperatorNode
+from .units import format_bytes
+
+if TYPE_CHECKING:
+    from ..configs.settings import Settings
+
+__all__ = ["AggregationChoice", "choose_aggregations", "with_partial_aggregates"]
+
+_SHARE_OF_STATE = 2
+"""Partial aggregates may take half of a worker's memory for state."""
+
+_ORDER_DEPENDENT = ("first", "last", "collect_list")
+_WITH_ROWS: Mapping[str, str] = {
+    "join": "rows of both sides must meet",
+    "join_asof": "rows of both sides must meet",
+    "top_n": "it keeps whole rows",
+    "drop_duplicates": "the first row to come counts",
+}
+"""Why operators that are no aggregates are partitioned, by their verbs."""
+
+
+@dataclass(frozen=True)
+class AggregationChoice:
+    """How an operator is computed whose rows belong together by key.
+
+    Attributes:
+        operator: its id.
+        asked: what the user or the setting asked for; "" for an operator that is no aggregate.
+        chosen: how it runs.
+        reason: why, as `explain` shows it.
+    """
+
+    operator: str
+    asked: AggregationWay | Literal[""]
+    chosen: Literal["partitioned", "late_merge"]
+    reason: str
+
+
+def choose_aggregations(
+    logical: LogicalPlan, settings: Settings, workers: int
+) -> tuple[AggregationChoice, ...]:
+    """Return how each aggregate is computed, and each join and the like, which keep rows.
+
+    Args:
+        logical: the topology.
+        settings: `runtime.aggregation`, and the memory for state.
+        workers: how many workers there are.
+    """
+    parallelism = resolve_parallelism(logical, workers)
+    left_bytes = settings.runtime.state_bytes // _SHARE_OF_STATE
+    found = []
+    for node in logical.nodes:
+        if not isinstance(node.payload, Aggregation):
+            if node.verb in _WITH_ROWS and node.kind.is_stateful:
+                why = _WITH_ROWS[node.verb]
+                found.append(AggregationChoice(node.id, "", "partitioned", why))
+            continue
+        asked = node.payload.way or settings.runtime.aggregation
+        reason = _why_partitioned(logical, node, node.payload, asked)
+        if not reason:
+            upstream = node.inputs[0].upstream
+            needed = -(-parallelism[upstream] // workers) * TABLE_BYTES_MAX
+            if needed > left_bytes:
+                reason = _why_memory(needed, left_bytes, settings)
+            else:
+                left_bytes -= needed
+        if reason:
+            found.append(AggregationChoice(node.id, asked, "partitioned", reason))
+        else:
+            found.append(AggregationChoice(node.id, asked, "late_merge", _WHY_MERGED[asked]))
+    return tuple(found)
+
+
+def with_partial_aggregates(
+    logical: LogicalPlan, choices: tuple[AggregationChoice, ...]
+) -> LogicalPlan:
+    """Return the plan with a partial aggregate in front of each that is merged late."""
+    merged = {one.operator: one for one in choices if one.chosen == "late_merge"}
+    nodes: list[OperatorNode] = []
+    for node in logical.nodes:
+        choice = merged.get(node.id)
+        if choice is None:
+            nodes.append(node)
+            continue
+        partial = _partial(logical, node, measures=choice.asked == "auto")
+        feed = replace(node.inputs[0], upstream=partial.id, output=MAIN)
+        nodes += [partial, replace(node, inputs=(feed,))]
+    return replace(logical, nodes=tuple(nodes))
+
+
+def _partial(logical: LogicalPlan, node: OperatorNode, *, measures: bool) -> OperatorNode:
+    assert isinstance(node.payload, Aggregation)
+    feed = node.inputs[0]
+    taken = {one.id for one in logical.nodes}
+    name = f"{node.id}.partial"
+    while name in taken:
+        name += "-2"
+    return OperatorNode(
+        id=name,
+        kind=OperatorKind.PARTIAL,
+        payload=PartialAggregation(node.payload, measures),
+        inputs=(Input(feed.upstream, LEFT, Forward(), output=feed.output),),
+        verb=node.verb,
+        has_event_time=logical.node(feed.upstream).has_event_time,
+        location=node.location,
+    )
+
+
+_WHY_MERGED: Mapping[str, str] = {
+    "auto": "steps aside where a delta stands for less than 2 rows",
+    "late_merge": "as asked for",
+}
+
+
+def _why_partitioned(
+    logical: LogicalPlan, node: OperatorNode, asked: Aggregation, way: AggregationWay
+) -> str:
+    """Return why an aggregate cannot be merged late, or should not; "" if it can."""
+    if way == "partitioned":
+        return "as asked for"
+    window, feed = asked.window, node.inputs[0]
+    if isinstance(window, CountWindow):
+        return "a count window takes the rows of a key in the order in which they come"
+    if isinstance(window, SessionWindow):
+        return "where a session ends depends on single rows"
+    if asked.is_by_clock:
+        return "rows count when they come"
+    ordered = next((one for one in asked.aggregates if one.function in _ORDER_DEPENDENT), None)
+    if ordered is not None:
+        return f"{ordered.function} depends on the order of rows"
+    upstream = logical.node(feed.upstream)
+    if upstream.kind is OperatorKind.UNION:
+        return "it reads a union"
+    if upstream.kind is OperatorKind.PARTIAL:
+        return "it is merged late already"
+    policy = policy_after_idleness(logical, feed.source)
+    if policy is not None and (policy != "fail" or not isinstance(window, TimeWindow)):
+        return "which rows come too late after their source was idle is told row by row"
+    if way == "auto" and asked.output_mode == "update" and asked.trigger_ns is None:
+        return "changed rows are emitted after each batch; a trigger allows late merge"
+    return ""
+
+
+def _why_memory(needed: int, left: int, settings: Settings) -> str:
+    return (
+        f"its partial aggregates need {format_bytes(needed)} in each worker, and half of"
+        f" runtime.state_bytes ({format_bytes(settings.runtime.state_bytes)}) has"
+        f" {format_bytes(left)} left"
+    )

@@ -1,0 +1,107 @@
+"""A partial aggregate as a worker runs it, at the end of a chain, in front of an edge by key.
+
+It passes a watermark on behind the groups that it has held, never before them. A watermark that
+closes no window may wait with them: then few rows leave instead of many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..operators.process import InstanceContext
+from ..operators.windows.partial_aggregation import PartialAggregation
+from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
+from ..transport.wire.batch import Batch
+from .flow import Downstream
+from .nodes import Node
+
+__all__ = ["PartialNode"]
+
+
+class PartialNode(Node):
+    """Aggregates its rows, and passes the groups on when it is time.
+
+    Attributes:
+        limits_waiting: true: groups are held for a limited time only.
+    """
+
+    limits_waiting = True
+
+    def __init__(
+        self,
+        context: InstanceContext,
+        worker: int,
+        payload: PartialAggregation,
+        output: Downstream,
+    ) -> None:
+        super().__init__(context, worker)
+        self._output = output
+        self._held_ns_max = payload.held_ns_max
+        self._partial = payload()
+        self._partial.open(context)
+        self.metrics.flushes = self._partial.flushes
+        self._passed_on_ns = WATERMARK_NONE
+
+    def emit(self, batch: Batch) -> None:
+        """Aggregate rows; pass on those that may be late, and all groups if the table is full."""
+        self._columns = batch.schema
+        self.metrics.rows_in += batch.num_rows
+        with self.guard(batch):
+            passed = self._partial.add(batch)
+        self._pass_on(passed)
+        if self._partial.is_empty:
+            self._pass_watermark_on()
+        elif self.waiting_until_ns is None:
+            self.waiting_until_ns = self._clock.monotonic_ns() + self._held_ns_max
+
+    def advance(self, watermark_ns: int) -> None:
+        """Pass on the groups, then the watermark, if it closes a window; else it may wait."""
+        self.metrics.watermark_ns = watermark_ns
+        if self._partial.closes(watermark_ns):
+            self._flush("window")
+        if self._partial.is_empty:
+            self._pass_watermark_on()
+
+    def set_idle(self, idle: bool) -> None:
+        """Pass on the groups and the watermark before it becomes idle."""
+        if idle:
+            self._flush("idle")
+            self._pass_watermark_on()
+        self._output.set_idle(idle)
+
+    def end(self) -> None:
+        """Pass on the groups, and the end."""
+        self._flush("end")
+        self.ended = True
+        self.metrics.watermark_ns = WATERMARK_END
+        self._output.end()
+
+    def pass_on_waiting(self) -> None:
+        """See `Node.pass_on_waiting`: the watermark that waits with the groups follows them."""
+        self._flush("watermark")
+        self._pass_watermark_on()
+
+    def empty_for_marker(self) -> None:
+        """See `Node.empty_for_marker`: so it has no state in checkpoints."""
+        if not self.ended:
+            self._flush("marker")
+            self._pass_watermark_on()
+
+    def _flush(self, reason: str) -> None:
+        with self.guard():
+            deltas = self._partial.flush(reason)
+        self._pass_on(deltas)
+        self.waiting_until_ns = None
+
+    def _pass_on(self, batches: Iterable[Batch]) -> None:
+        for batch in batches:
+            self.metrics.rows_out += batch.num_rows
+            self._output.emit(batch)
+        self.metrics.deltas_out = self._partial.deltas
+
+    def _pass_watermark_on(self) -> None:
+        self.waiting_until_ns = None
+        if self.metrics.watermark_ns > self._passed_on_ns:
+            self._passed_on_ns = self.metrics.watermark_ns
+            self._partial.passed_on(self._passed_on_ns)
+            self._output.advance(self._passed_on_ns)
