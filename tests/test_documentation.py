@@ -242,6 +242,8 @@ def test_an_option_that_is_named_alone_exists(tmp_path, capsys):
             ["run", "cluster-monitoring"],
             ["run", "slash-nexmark"],
             ["run", "read-only-count"],
+            ["run", "linear-road"],
+            ["run", "taxi-regions"],
             ["stop"],
             ["bench"],
             ["simulate"],

@@ -43,6 +43,8 @@ APPLICATIONS = (
     "cluster-monitoring",
     "slash-nexmark",
     "read-only-count",
+    "linear-road",
+    "taxi-regions",
 )
 
 

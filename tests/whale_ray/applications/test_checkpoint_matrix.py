@@ -22,6 +22,9 @@ from tests.whale_ray.applications.options_market.markets import (
 from tests.whale_ray.applications.paced_table import FailingSink, PacedTable, PlannedFailureError
 from tests.whale_ray.applications.ride_hailing.worlds import plain
 from whale_ray.applications.cluster_monitoring.topology import build as build_cluster
+from whale_ray.applications.linear_road.generator import tables as road_tables
+from whale_ray.applications.linear_road.settings import LinearRoadSettings
+from whale_ray.applications.linear_road.topology import build as build_linear_road
 from whale_ray.applications.nexmark.generator import tables
 from whale_ray.applications.nexmark.inputs import Inputs
 from whale_ray.applications.nexmark.queries import QUERIES
@@ -42,6 +45,9 @@ from whale_ray.applications.slash_nexmark.settings import SlashNexmarkSettings
 from whale_ray.applications.stock_exchange.generator import OrderGeneratorSettings, orders
 from whale_ray.applications.stock_exchange.settings import StockExchangeSettings
 from whale_ray.applications.stock_exchange.topology import build as build_stock_exchange
+from whale_ray.applications.taxi_regions.generator import tables as taxi_tables
+from whale_ray.applications.taxi_regions.settings import TaxiSettings
+from whale_ray.applications.taxi_regions.topology import build as build_taxi_regions
 from whale_ray.applications.yahoo.generator import ads_table, event_tables
 from whale_ray.applications.yahoo.settings import YahooSettings
 from whale_ray.applications.yahoo.topology import build as build_yahoo
@@ -116,6 +122,17 @@ def read_only_count(parallelism: int, paced: Paced) -> whale.Topology:
         read_only_tables(ReadOnlySettings(records=20_000, keys=5_000, zipf=1.0))
     )
     return build_read_only_count(paced(records), whale.sinks.collect(), parallelism=parallelism)
+
+
+def linear_road(parallelism: int, paced: Paced) -> whale.Topology:
+    settings = LinearRoadSettings(vehicles=600, minutes=8, accidents=20)
+    reports = pa.concat_tables(road_tables(settings))
+    return build_linear_road(paced(reports), whale.sinks.collect(), parallelism=parallelism)
+
+
+def taxi_regions(parallelism: int, paced: Paced) -> whale.Topology:
+    trips = pa.concat_tables(taxi_tables(TaxiSettings(trips=20_000, trips_per_s=1_000)))
+    return build_taxi_regions(paced(trips), whale.sinks.collect(), parallelism=parallelism)
 
 
 @pytest.fixture(scope="module")
@@ -248,7 +265,9 @@ def test_slash_nexmark(query: str, tmp_path: Path) -> None:
 
 
 @everywhere
-@pytest.mark.parametrize("build", [yahoo, cluster_monitoring, read_only_count, stock_exchange])
+@pytest.mark.parametrize(
+    "build", [yahoo, cluster_monitoring, read_only_count, linear_road, taxi_regions, stock_exchange]
+)
 def test_applications(
     build: Callable[[int, Paced], whale.Topology], place: type[Place], tmp_path: Path
 ) -> None:

@@ -102,8 +102,8 @@ MISTAKES = {
     "run ride-hialing": "unknown application 'ride-hialing' (did you mean ride-hailing?), "
     "or name your own: file.py or file.py:topology",
     "explain quux": "unknown application 'quux'; there is ride-hailing, stock-exchange, "
-    "options-market, nexmark, yahoo, cluster-monitoring, slash-nexmark, read-only-count, or name"
-    " your own: file.py or file.py:topology",
+    "options-market, nexmark, yahoo, cluster-monitoring, slash-nexmark, read-only-count,"
+    " linear-road, taxi-regions, or name your own: file.py or file.py:topology",
     "run mine.py": "mine.py: no such file; write path/to/file.py",
     "run mine.py:topology": "mine.py: no such file; write path/to/file.py:topology",
     "run ride-hailing --wrokers 3": "unknown option --wrokers (did you mean --workers?); "

@@ -12,6 +12,7 @@ from whale_ray.configs.settings import Settings
 RIDES, STOCKS, OPTIONS = "ride-hailing", "stock-exchange", "options-market"
 NEXMARK, YAHOO, CLUSTER = "nexmark", "yahoo", "cluster-monitoring"
 SLASH, COUNT = "slash-nexmark", "read-only-count"
+ROAD, TAXI = "linear-road", "taxi-regions"
 SIZES = "give 1 to 4,096 instances"
 
 REFUSED = {
@@ -55,6 +56,12 @@ REFUSED = {
     f"{SLASH} --zipf 4.5": "--zipf is 4.5: give 0 to 4",
     f"{SLASH} --query 7": "argument --query: unknown '7'; there are nb7, nb8, nb11",
     f"{SLASH} --data . --zipf 1": "--zipf means nothing with --data; leave one of them out",
+    f"{ROAD} --expressways 0": "--expressways is 0: give 1 to 1,000",
+    f"{ROAD} --vehicles 10 --accidents 6": "--accidents is 6: give 0 to 5",
+    f"{TAXI} --trips 0": "--trips is 0: give 1 to 1,000,000,000,000",
+    f"{TAXI} --window 0s": "--window is '0s'",
+    f"{TAXI} --data . --box 1 2 1 3": "--box (1.0, 2.0, 1.0, 3.0): give west, south, east, north",
+    f"{TAXI} --box 1 2 3 4": "--box means nothing without --data; leave it out",
     f"{COUNT} --keys 0": "--keys is 0: give 1 to 1,000,000,000,000",
     f"{COUNT} --records 0": "--records is 0: give 1 to 1,000,000,000,000",
     f"{COUNT} --zipf nan": "--zipf is nan: give a number",
@@ -66,7 +73,7 @@ REFUSED = {
     f"{NEXMARK} --query 99": "argument --query: unknown '99'",
     **{
         f"{app} --workers -3": "--workers must lie between 0 and 4,096, not -3"
-        for app in (RIDES, STOCKS, OPTIONS, NEXMARK, YAHOO, CLUSTER, SLASH, COUNT)
+        for app in (RIDES, STOCKS, OPTIONS, NEXMARK, YAHOO, CLUSTER, SLASH, COUNT, ROAD, TAXI)
     },
     f"{RIDES} --on processes --workers 2 --set runtime.hosts=3": "runtime.hosts=3, but there are"
     " only 2 workers: use --workers 3 or more, or fewer hosts",

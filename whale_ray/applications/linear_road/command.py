@@ -1,0 +1,88 @@
+"""`whale-ray run linear-road`: over generated traffic, or a user's own reports."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from ...cli.running import explained
+from ..shared.benchmark import Benchmark, add_common, add_input, add_parallelism, numbers_of
+from .settings import LinearRoadSettings
+from .topology import APPLICATION, build
+
+if TYPE_CHECKING:
+    from ...cli.parser import Parser
+    from ...plan.explanation import Explanation
+
+__all__ = ["explain", "main"]
+
+DEFAULT_OUTPUT = "out/linear-road"
+_REPORTS = "reports"
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the application's options."""
+    add_input(
+        parser,
+        "with reports as Parquet, in order of time",
+        LinearRoadSettings(),
+        expressways="to generate",
+        vehicles="of an expressway, at a time",
+        minutes="of traffic",
+        accidents="of an expressway",
+        seed="of the generator",
+    )
+    question = parser.add_argument_group("question")
+    add_parallelism(question, "instances of each stateful operator (default: workers)")
+    add_common(parser, DEFAULT_OUTPUT)
+
+
+def main(arguments: Sequence[str], parser: Parser) -> int:
+    """Run the application; return the exit code."""
+    add_arguments(parser)
+    return _benchmark(parser.parse_args(arguments)).run(arguments)
+
+
+def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
+    """Return the plan of what `main` would run, over empty inputs."""
+    from ... import sinks, sources
+    from .schemas import REPORTS
+
+    add_arguments(parser)
+    options = parser.parse_args(arguments)
+    _generated(options)
+    topology = build(
+        sources.arrow(REPORTS.empty_table()),
+        sinks.parquet(options.output, overwrite=True),
+        parallelism=options.parallelism,
+    )
+    return explained(topology, options)
+
+
+def _generated(options: argparse.Namespace) -> LinearRoadSettings:
+    """Return the generator's settings; raises UsageError for any value out of range."""
+    numbers = ("expressways", "vehicles", "minutes", "accidents", "seed")
+    return numbers_of(LinearRoadSettings, options, *numbers)
+
+
+def _benchmark(options: argparse.Namespace) -> Benchmark:
+    from .generator import generate
+    from .schemas import REPORTS
+
+    generated = _generated(options)
+    return Benchmark(
+        options=options,
+        application=APPLICATION,
+        streams=(_REPORTS,),
+        build=lambda source_of, sink: build(
+            source_of(_REPORTS, REPORTS.names), sink, parallelism=options.parallelism
+        ),
+        generate=lambda folder, _: generate(folder, generated),
+        settings={
+            "parallelism": options.parallelism,
+            **({} if options.data else asdict(generated)),
+        },
+        output=DEFAULT_OUTPUT,
+    )

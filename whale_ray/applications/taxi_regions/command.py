@@ -1,0 +1,121 @@
+"""`whale-ray run taxi-regions`: over generated trips, or a user's own."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from ...cli.running import explained
+from ...configs.errors import InputError, UsageError
+from ..shared.benchmark import (
+    Benchmark,
+    add_common,
+    add_input,
+    add_parallelism,
+    add_window,
+    check_window,
+    numbers_of,
+)
+from .regions import NEW_YORK, CityBox
+from .settings import TaxiSettings
+from .topology import APPLICATION, READS, build
+
+if TYPE_CHECKING:
+    from ...cli.parser import Parser
+    from ...plan.explanation import Explanation
+
+__all__ = ["explain", "main"]
+
+DEFAULT_OUTPUT = "out/taxi-regions"
+_TRIPS = "trips"
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the application's options."""
+    add_input(
+        parser,
+        "with trips as Parquet, in order of pickup",
+        TaxiSettings(),
+        trips="to generate",
+        trips_per_s="in event time",
+        seed="of the generator",
+    )
+    question = parser.add_argument_group("question")
+    question.add_argument(
+        "--box",
+        type=float,
+        nargs=4,
+        metavar=("WEST", "SOUTH", "EAST", "NORTH"),
+        help="the city in degrees, divided into 1,000 regions (default New York)",
+    )
+    add_window(question, "2 seconds")
+    add_parallelism(question, "instances that aggregate (default: one per worker)")
+    parser.need("--data", "--box")
+    add_common(parser, DEFAULT_OUTPUT)
+
+
+def main(arguments: Sequence[str], parser: Parser) -> int:
+    """Run the application; return the exit code."""
+    add_arguments(parser)
+    return _benchmark(parser.parse_args(arguments)).run(arguments)
+
+
+def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
+    """Return the plan of what `main` would run, over empty inputs."""
+    from ... import sinks, sources
+    from .generator import TRIPS
+
+    add_arguments(parser)
+    options = parser.parse_args(arguments)
+    _generated(options)
+    topology = build(
+        sources.arrow(TRIPS.empty_table().select(READS)),
+        sinks.parquet(options.output, overwrite=True),
+        window=options.window,
+        box=_box(options),
+        parallelism=options.parallelism,
+    )
+    return explained(topology, options)
+
+
+def _generated(options: argparse.Namespace) -> TaxiSettings:
+    """Return the generator's settings; raises UsageError for any value out of range."""
+    check_window(options)
+    return numbers_of(TaxiSettings, options, "trips", "trips_per_s", "seed")
+
+
+def _box(options: argparse.Namespace) -> CityBox:
+    """Return the regions; raises UsageError."""
+    try:
+        return NEW_YORK if options.box is None else CityBox(*options.box)
+    except InputError as error:
+        msg = f"--{error}"
+        raise UsageError(msg) from None
+
+
+def _benchmark(options: argparse.Namespace) -> Benchmark:
+    from .generator import generate
+
+    generated, box = _generated(options), _box(options)
+    return Benchmark(
+        options=options,
+        application=APPLICATION,
+        streams=(_TRIPS,),
+        build=lambda source_of, sink: build(
+            source_of(_TRIPS, READS),
+            sink,
+            window=options.window,
+            box=box,
+            parallelism=options.parallelism,
+        ),
+        generate=lambda folder, _: generate(folder, generated),
+        settings={
+            "window": options.window,
+            "box": list(asdict(box).values()),
+            "parallelism": options.parallelism,
+            **({} if options.data else asdict(generated)),
+        },
+        output=DEFAULT_OUTPUT,
+    )
