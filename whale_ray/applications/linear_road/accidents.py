@@ -22,9 +22,9 @@ _MINUTE_NS = 60_000_000_000
 class Accidents(KeyedProcess):
     """Emits, for each minute and segment, that an accident lies ahead; keyed by place.
 
-    Its rows are `Vehicles`' whose `change` is not 0. An accident counts from the minute after that
-    in which the second vehicle stopped until that in which fewer than two are left. A row has the
-    event time of the last nanosecond before its minute.
+    It takes the rows of `VehicleMoves` whose `change` is not 0. An accident counts from the minute
+    after that in which the second vehicle stopped until that in which fewer than two are left. A
+    row has the event time of the last nanosecond before its minute.
     """
 
     stopped = state.count()

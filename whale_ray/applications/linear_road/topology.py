@@ -19,7 +19,7 @@ from ...operators.joins.interval import interval
 from ...operators.windows.specifications import window
 from .accidents import Accidents
 from .schemas import EXIT_LANE, POSITION
-from .vehicles import Vehicles
+from .vehicles import VehicleMoves
 
 if TYPE_CHECKING:
     from ...api.topology import Stream
@@ -56,7 +56,7 @@ def build(reports: Source, sink: Sink, *, parallelism: int | None = None) -> Top
     positions = read.filter(col("type") == POSITION, id="positions").select(
         *(col(name).cast("int64").alias(name) for name in _NUMBERS)
     )
-    moves = positions.key_by("vid").process(Vehicles, id="vehicles", parallelism=parallelism)
+    moves = positions.key_by("vid").process(VehicleMoves, id="vehicles", parallelism=parallelism)
     entries = (
         moves.filter((col("entered") == 1) & (col("lane") != EXIT_LANE), id="entries")
         .select("time_s", "vid", *_PLACE)

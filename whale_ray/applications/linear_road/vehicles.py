@@ -9,7 +9,7 @@ from ...operators.keyed.keyed_process import KeyedProcess, compiled
 from ...operators.process import Output
 from ...transport.wire.types import Schema
 
-__all__ = ["GONE_ON", "STOPPED", "STOPPED_REPORTS", "Vehicles"]
+__all__ = ["GONE_ON", "STOPPED", "STOPPED_REPORTS", "VehicleMoves"]
 
 STOPPED_REPORTS = 4
 """So many reports in a row from one place: the vehicle is stopped (Linear Road, 2.1)."""
@@ -17,7 +17,7 @@ STOPPED, GONE_ON = 1, -1
 """The values of `change`, beside 0."""
 
 
-class Vehicles(KeyedProcess):
+class VehicleMoves(KeyedProcess):
     """Emits the reports, with what they change; keyed by `vid`, in the order of event time.
 
     `entered` is 1 if the last report of the vehicle was from another segment, expressway or
@@ -62,11 +62,11 @@ class Vehicles(KeyedProcess):
         change = 0
         if known and on_road and stop_lane == row.lane and stop_ft == row.pos_ft:
             self.same.add(1)
-            if self.same.get() == 4:
-                change = 1
+            if self.same.get() == STOPPED_REPORTS:
+                change = STOPPED
         else:
-            if self.same.get() >= 4:
-                change = -1
+            if self.same.get() >= STOPPED_REPORTS:
+                change = GONE_ON
             self.same.set(1)
         self.reports.add(1)
         self.xway.set(row.xway)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import whale_ray as whale
-from tests.whale_ray.applications.linear_road.reference import notifications
+from tests.whale_ray.applications.linear_road.road_reference import notifications
 from whale_ray.applications.linear_road.generator import generate, tables
 from whale_ray.applications.linear_road.schemas import REPORTS
 from whale_ray.applications.linear_road.settings import LinearRoadSettings
