@@ -55,6 +55,16 @@ class MapExpressions(Transform):
         self._expressions = dict(expressions)
         self._keep = keep
 
+    @property
+    def expressions(self) -> Mapping[str, Expression]:
+        """The columns that it computes, by name."""
+        return self._expressions
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the columns of the input stay."""
+        return self._keep
+
     @classmethod
     def select(cls, expressions: Sequence[Expression]) -> MapExpressions:
         """Return the transform to exactly these columns, named by `output_name`.
@@ -120,6 +130,11 @@ class FilterExpression(Transform):
 
     def __init__(self, condition: Expression) -> None:
         self._condition = condition
+
+    @property
+    def condition(self) -> Expression:
+        """What is true for the rows that it keeps."""
+        return self._condition
 
     def apply(self, batch: Batch) -> Batch | None:
         """Return the rows that are kept."""

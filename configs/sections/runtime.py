@@ -62,6 +62,13 @@ class RuntimeSettings:
         power_of_two=True,
         why="parts of the key space; instances own ranges of them, so it limits parallelism",
     )
+    pipelines: Literal["auto", "compiled", "interpreted"] = setting(
+        "auto",
+        choices=("auto", "compiled", "interpreted"),
+        why="whether filters and projections by expressions run as one compiled loop; auto "
+        "compiles once a million rows have come, or at once what was compiled before; the rows "
+        "are the same",
+    )
     source_batch_rows: int = setting(
         8192,
         low=1,

@@ -17,6 +17,7 @@ from .custom_transports import custom_transport_tables
 from .data_path import Devices, data_paths, describe_link, describe_link_rule, probe_devices
 from .diagram import draw
 from .explain_checkpoints import checkpoint_tables
+from .explain_pipelines import pipeline_tables
 from .explanation import Explanation, Table, number_ranges
 from .late_merge import AggregationChoice, choose_aggregations
 from .logical import (
@@ -79,6 +80,7 @@ def explain(
         tables=(
             _logical_table(logical),
             _stage_table(physical),
+            *pipeline_tables(physical, settings),
             _edge_table(physical, describe_link(transport, found)),
             *custom_transport_tables(physical),
             *(() if cluster is None else (_ray_table(physical, cluster),)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import ClassVar, NoReturn
+from typing import ClassVar, NoReturn, Protocol
 
 from ..configs.errors import BadRowError, Interrupted, UsageError, UserFunctionError, WhaleError
 from ..metrics.counters import InstanceMetrics, LatencyHistogram
@@ -202,8 +202,23 @@ class Node:
         raise AssertionError(msg)
 
 
+class RowsThroughLoop(Protocol):
+    """Takes rows through an operator, and some of those behind it, by a compiled loop."""
+
+    def take(self, batch: Batch) -> bool:
+        """Take rows; return False if the operators themselves must."""
+
+
 class TransformNode(Node):
-    """A stateless operator."""
+    """A stateless operator.
+
+    Attributes:
+        transform: what it does.
+        output: what follows it.
+        compiled: takes its rows first, if they can be compiled.
+    """
+
+    compiled: RowsThroughLoop | None = None
 
     def __init__(
         self,
@@ -214,83 +229,92 @@ class TransformNode(Node):
         bounded: bool,
     ) -> None:
         super().__init__(context, worker)
-        self._transform = transform.instance(bounded=bounded)
-        self._output = output
+        self.transform = transform.instance(bounded=bounded)
+        self.output = output
         self.limits_waiting = not bounded
         self._idle = False
         self._passed_on_ns = WATERMARK_NONE
 
     def emit(self, batch: Batch) -> None:
         """Transform the batch and pass on what comes out of it."""
+        if self.compiled is not None and self.compiled.take(batch):
+            return
         with self.guard(batch):
-            result = self._transform.apply(batch)
+            result = self.transform.apply(batch)
         self.metrics.rows_in += batch.num_rows
         self._pass_on(result)
 
     def advance(self, watermark_ns: int) -> None:
         """Pass a watermark on, unless rows are kept back; the next one covers it."""
         self.metrics.watermark_ns = watermark_ns
-        if not self._transform.waiting_rows:
+        if not self.transform.waiting_rows:
             self._passed_on_ns = watermark_ns
-            self._output.advance(watermark_ns)
+            self.output.advance(watermark_ns)
 
     def set_idle(self, idle: bool) -> None:
         """Pass on whether its input is idle, unless rows are kept back: they come before."""
         self._idle = idle
-        if not self._transform.waiting_rows:
-            self._output.set_idle(idle)
+        if not self.transform.waiting_rows:
+            self.output.set_idle(idle)
 
     def end(self) -> None:
         """Pass on what was kept back, and the end."""
         with self.guard():
-            result = self._transform.finish()
+            result = self.transform.finish()
         self._pass_on(result)
         self.ended = True
         self.metrics.watermark_ns = WATERMARK_END
-        self._output.end()
+        self.output.end()
 
     def snapshot(self, epoch: int) -> OperatorSnapshot:
         """See `Node.snapshot`: what it has learnt from its rows, and those that are kept back."""
         kept = super().snapshot(epoch)
-        return replace(kept, values={**kept.values, "learnt": self._transform.learnt()})
+        return replace(kept, values={**kept.values, "learnt": self.transform.learnt()})
 
     def restore(self, before: Predecessors) -> None:
         """See `Node.restore`."""
         super().restore(before)
-        self._transform.take_learnt(
+        self.transform.take_learnt(
             [one.values["learnt"] for one in before.dealt],
             [one.values["learnt"] for one in before.sources],
         )
-        self.metrics.buffered_rows = waiting = self._transform.waiting_rows
+        self.metrics.buffered_rows = waiting = self.transform.waiting_rows
         self._note_waiting(waiting)
 
     def resume(self) -> None:
         """See `Node.resume`."""
         if self.ended:
-            self._output.end()
+            self.output.end()
         elif self.metrics.watermark_ns > WATERMARK_NONE:
             self.advance(self.metrics.watermark_ns)
 
     def pass_on_waiting(self) -> None:
         """See `Node.pass_on_waiting`; the watermark that waited with the rows follows them."""
         with self.guard():
-            result = self._transform.finish()
+            result = self.transform.finish()
         self._pass_on(result)
         if self.metrics.watermark_ns > self._passed_on_ns:
             self._passed_on_ns = self.metrics.watermark_ns
-            self._output.advance(self._passed_on_ns)
+            self.output.advance(self._passed_on_ns)
         if self._idle:
-            self._output.set_idle(True)
+            self.output.set_idle(True)
+
+    def count_passing(self, rows_in: int, rows_out: int, columns: Schema) -> None:
+        """Count rows that a compiled loop has taken through this operator."""
+        self.metrics.rows_in += rows_in
+        self.metrics.rows_out += rows_out
+        if rows_out:
+            self._columns = columns
 
     def _pass_on(self, result: Batch | None) -> None:
-        self.metrics.buffered_rows = waiting = self._transform.waiting_rows
+        self.metrics.buffered_rows = waiting = self.transform.waiting_rows
         self._note_waiting(waiting)
         if result is None:
             return
         self._columns = result.schema
         if result.num_rows:
             self.metrics.rows_out += result.num_rows
-            self._output.emit(result)
+            self.output.emit(result)
 
 
 class SinkNode(Node):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from ..configs.errors import InputError
 from ..configs.settings import Settings
+from ..operators.compiled.compiled_chain import Mode
 from ..operators.event_time import EventTimeAssigner
 from ..operators.groupings import All, Key
 from ..operators.joins.table_join import TableJoin
@@ -34,6 +35,7 @@ from ..state.spill import SpillFile
 from ..transport.clock import Clock
 from ..transport.slicing import StreamSlicer
 from .addressing import AddressingStrategy, KeyedAddressing, WorkerOriented
+from .compiled_transforms import compile_transforms
 from .edge_writer import EdgeWriter, Stamp
 from .flow import Downstream, FanOut
 from .instance_oriented import InstanceOriented
@@ -283,6 +285,11 @@ class TaskBuilder:
         return self._worker
 
     @property
+    def pipelines(self) -> Mode:
+        """Whether filters and projections are compiled."""
+        return self._settings.runtime.pipelines
+
+    @property
     def plan(self) -> PhysicalPlan:
         """The plan that is built from."""
         return self._plan
@@ -314,6 +321,7 @@ class _TaskAssembly:
         ]
         order = {operator: place for place, operator in enumerate(self._stage.operators)}
         nodes = sorted(self._nodes, key=lambda node: order[node.context.operator_id])
+        compile_transforms(nodes, self._builder.pipelines)
         source = self._instances[0]
         return StageTask(
             self._stage,

@@ -1,0 +1,266 @@
+"""`CompiledChain`: filters and projections in a row, as one compiled loop per batch.
+
+A loop is made for rows of one schema, with or without nulls. Which operators a chain holds is
+settled by the schema of its rows: from the first operator on, as many as can be compiled. The rest,
+and all before the loop is there, is done by the operators themselves, with the same results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ...transport.wire.batch import Batch
+from ...transport.wire.column import Column
+from ..expressions.emitters.code import NotCompilable
+from .loop_text import Computed, LoopText, NothingToCompute, Passed, write_loop
+
+if TYPE_CHECKING:
+    from ...transport.wire.types import Schema
+    from ..transform_bases import Transform
+
+__all__ = ["COMPILE_AFTER_ROWS", "CompiledChain", "Mode", "Passing", "longest_loop"]
+
+Mode: TypeAlias = Literal["auto", "compiled", "interpreted"]
+
+COMPILE_AFTER_ROWS = 1 << 20
+"""After how many rows a loop is worth being compiled: that takes as long as some million rows."""
+
+_NO_ROWS = np.empty(0, np.int64)
+_SMALL_SHARE = 2
+"""Columns are copied if they fill less than one part in so many of their memory."""
+
+
+class Passing(NamedTuple):
+    """What became of a batch: the rows that came out, and how many after each operator."""
+
+    rows: Batch | None
+    counts: tuple[int, ...]
+    schemas: tuple[Schema, ...]
+
+
+class CompiledChain:
+    """The loops of a chain.
+
+    Args:
+        transforms: the operators, in the order in which rows pass them.
+        mode: `auto` compiles once enough rows have come, or at once what was compiled before.
+    """
+
+    def __init__(self, transforms: Sequence[Transform], mode: Mode) -> None:
+        self._transforms = tuple(transforms)
+        self._mode = mode
+        self._rows_seen = 0
+        self._variants: dict[tuple[Schema, bool, bool], _Variant] = {}
+
+    def pass_through(self, batch: Batch) -> Passing | None:
+        """Return what comes of a batch; None if the operators themselves must take it."""
+        if self._mode == "interpreted" or not batch.num_rows:
+            return None
+        variant = self._variant(batch, nullable=False)
+        if variant.text is None:
+            return None
+        if any(
+            batch.column(batch.schema.names[at]).validity is not None for at in variant.text.columns
+        ):
+            variant = self._variant(batch, nullable=True)
+        self._rows_seen += batch.num_rows
+        is_due = variant.is_kept or self._rows_seen > COMPILE_AFTER_ROWS
+        if variant.loop is None and not is_due and self._mode == "auto":
+            return None
+        return variant.run(batch)
+
+    def _variant(self, batch: Batch, *, nullable: bool) -> _Variant:
+        key = batch.schema, nullable, batch.has_times
+        found = self._variants.get(key)
+        if found is None:
+            text, _ = longest_loop(
+                self._transforms, batch.schema, nullable=nullable, has_times=batch.has_times
+            )
+            found = self._variants[key] = _Variant(batch.schema, text)
+        return found
+
+
+class _Variant:
+    """One loop: for rows of one schema, with or without nulls, with or without event times."""
+
+    def __init__(self, schema: Schema, text: LoopText | None) -> None:
+        from ...transport import generated
+
+        self.text = text
+        self.loop: Any = None
+        self.is_kept = text is not None and generated.is_kept(text.text)
+        self._schema = schema
+
+    def run(self, batch: Batch) -> Passing:
+        """Return what comes of a batch; the first call compiles."""
+        text = self.text
+        assert text is not None
+        if self.loop is None:
+            self.loop = _compiled(text, self._schema)
+        rows, filters = batch.num_rows, text.filters
+        counts = np.zeros(filters, np.int64)
+        selected = np.empty(rows, np.int64) if text.selects else _NO_ROWS
+        times, times_out = _NO_ROWS, _NO_ROWS
+        if batch.times is not None:
+            times = batch.times
+            times_out = np.empty(rows, np.int64) if filters else _NO_ROWS
+        outputs = [_memory(text, one, self._schema, rows) for one in text.outputs]
+        written = [array for pair in outputs for array in pair if array is not None]
+        read = _arguments(text, batch)
+        self.loop(rows, counts, selected, times, times_out, *read, *written)
+        kept = int(counts[-1]) if filters else rows
+        passing = _passed_by_each(text, counts, rows)
+        if not kept:
+            return Passing(None, passing, text.schemas)
+        times_kept = batch.times if kept == rows or not text.has_times else _cut(times_out, kept)
+        columns = _columns(text, batch, outputs, selected, kept)
+        made = Batch(text.schemas[-1], columns, kept, times_kept, batch.origin_ns)
+        return Passing(made, passing, text.schemas)
+
+
+def longest_loop(
+    transforms: Sequence[Transform], schema: Schema, *, nullable: bool, has_times: bool
+) -> tuple[LoopText | None, str]:
+    """Return the loop of as many operators as can be in one, and why the next is not.
+
+    The loop is None if there is none; the reason is empty if all operators are in it.
+    """
+    found, why = None, ""
+    for count in range(1, len(transforms) + 1):
+        try:
+            found = write_loop(transforms[:count], schema, nullable=nullable, has_times=has_times)
+            why = ""
+        except NothingToCompute as reason:
+            why = str(reason)
+        except NotCompilable as reason:
+            return found, str(reason)
+    return found, why
+
+
+def _compiled(text: LoopText, schema: Schema) -> Any:
+    from ...transport import generated
+
+    known = {"np": np, "math": math}
+    return generated.compile_text(text.text, "loop", _signature(text, schema), known, text.helpers)
+
+
+def _signature(text: LoopText, schema: Schema) -> tuple[Any, ...]:
+    import numba
+
+    def taken(dtype: np.dtype[Any] | type) -> Any:
+        of = numba.from_dtype(np.dtype(dtype))
+        return numba.types.Array(of, 1, "C", readonly=True)
+
+    def made(dtype: np.dtype[Any] | type) -> Any:
+        return numba.types.Array(numba.from_dtype(np.dtype(dtype)), 1, "C")
+
+    types = [numba.int64, made(np.int64), made(np.int64), taken(np.int64), made(np.int64)]
+    for at in text.columns:
+        type_ = schema.fields[at].type
+        types.append(taken(type_.storage))
+        if type_.kind == "bytes":
+            types.append(taken(np.int32))
+        if text.nullable:
+            types.append(taken(np.bool_))
+    for output in text.outputs:
+        for array in _memory(text, output, schema, 0):
+            if array is not None:
+                types.append(made(array.dtype))
+    return tuple(types)
+
+
+def _memory(
+    text: LoopText, output: Passed | Computed, schema: Schema, rows: int
+) -> tuple[npt.NDArray[Any] | None, npt.NDArray[np.bool_] | None]:
+    """Return memory for a column that the loop writes, and for its validity."""
+    if isinstance(output, Passed):
+        if not output.copied:
+            return None, None
+        storage, nullable = schema.fields[output.column].type.storage, text.nullable
+    else:
+        storage, nullable = output.type.storage, output.nullable
+    return np.empty(rows, storage), np.empty(rows, np.bool_) if nullable else None
+
+
+def _arguments(text: LoopText, batch: Batch) -> list[npt.NDArray[Any]]:
+    arguments: list[npt.NDArray[Any]] = []
+    for at in text.columns:
+        column = batch.column(batch.schema.names[at])
+        if column.offsets is None:
+            arguments.append(_aligned(column.data))
+        else:
+            arguments += [_pool(column.data, text.text_bytes), _aligned(column.offsets)]
+        if text.nullable:
+            valid = column.validity
+            arguments.append(np.ones(len(column), np.bool_) if valid is None else valid)
+    return arguments
+
+
+def _aligned(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return array if array.flags.aligned else array.copy()
+
+
+def _pool(data: npt.NDArray[np.uint8], least: int) -> npt.NDArray[np.uint8]:
+    """Return a pool that can be read up to the length of a literal, whatever it holds."""
+    if data.size >= least:
+        return data
+    return np.concatenate([data, np.zeros(least - data.size, np.uint8)])
+
+
+def _passed_by_each(text: LoopText, counts: npt.NDArray[np.int64], rows: int) -> tuple[int, ...]:
+    """Return how many rows came out of each operator."""
+    found, passing = [], rows
+    after = iter(counts.tolist())
+    for filters in text.is_filter:
+        passing = next(after) if filters else passing
+        found.append(passing)
+    return tuple(found)
+
+
+def _columns(
+    text: LoopText,
+    batch: Batch,
+    outputs: Sequence[tuple[npt.NDArray[Any] | None, npt.NDArray[np.bool_] | None]],
+    selected: npt.NDArray[np.int64],
+    kept: int,
+) -> list[Column]:
+    gathered = _gathered(text, batch, selected, kept)
+    columns = []
+    for output, (data, validity) in zip(text.outputs, outputs, strict=True):
+        if isinstance(output, Passed) and (data is None or kept == batch.num_rows):
+            columns.append(gathered[output.column])
+            continue
+        assert data is not None
+        kind = (
+            output.type if isinstance(output, Computed) else batch.schema.fields[output.column].type
+        )
+        valid = None if validity is None else _cut(validity, kept)
+        if valid is not None and bool(valid.all()):
+            valid = None
+        columns.append(Column(kind, _cut(data, kept), None, valid))
+    return columns
+
+
+def _gathered(
+    text: LoopText, batch: Batch, selected: npt.NDArray[np.int64], kept: int
+) -> dict[int, Column]:
+    """Return the columns that the loop does not write, by their number in the batch."""
+    passed = [one for one in text.outputs if isinstance(one, Passed)]
+    if kept == batch.num_rows:
+        return {one.column: batch.column(batch.schema.names[one.column]) for one in passed}
+    numbers = list(dict.fromkeys(one.column for one in passed if not one.copied))
+    if not numbers:
+        return {}
+    names = [batch.schema.names[at] for at in numbers]
+    rows = batch.select(names).with_times(None).take(selected[:kept])
+    return dict(zip(numbers, rows.columns, strict=True))
+
+
+def _cut(array: npt.NDArray[Any], kept: int) -> npt.NDArray[Any]:
+    """Return the first values, in memory of their own if most of the array's would be idle."""
+    return array[:kept].copy() if kept * _SMALL_SHARE < len(array) else array[:kept]

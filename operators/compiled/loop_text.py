@@ -1,0 +1,268 @@
+"""`LoopText`: a chain of filters and projections over rows of one schema, as a function's text.
+
+The function goes through the rows once. For each it computes every expression, and whether the row
+passes all filters; it writes what comes out of the row to the next free place of the output, which
+moves on only if the row is kept. So the loop has no branch that depends on the data.
+
+::
+
+    loop(rows, counts, selected, times, times_out, c0, o0, m0, …, d0, n0, …)
+
+    rows              how many
+    counts            int64 (filters,): how many rows pass each of the filters
+    selected          int64 (rows,), or empty: the numbers of the rows that are kept
+    times, times_out  int64 (rows,), or empty: event times
+    c0, o0, m0        data of an input column, its offsets if it is text, validity if nullable
+    d0, n0            data of a computed column, validity if it may be null
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ...configs.errors import WhaleError
+from ...transport.wire.arrow import type_to_arrow
+from ...transport.wire.batch import Batch
+from ..expressions.emitters.code import HELPERS, Code, LoopWriter, NotCompilable
+from ..expressions.emitters.trees import code_of
+from ..expressions.evaluation import Environment
+from ..transforms import FilterExpression, MapExpressions
+
+if TYPE_CHECKING:
+    from ...transport.wire.types import DataType, Schema
+    from ..expressions.expression import Expression
+    from ..transform_bases import Transform
+
+__all__ = ["Computed", "LoopText", "NothingToCompute", "Passed", "write_loop"]
+
+
+VALUES_MAX = 200
+"""Larger loops are not made: they take some seconds to compile, and no register holds so much."""
+
+
+class NothingToCompute(NotCompilable):
+    """A chain only chooses or renames columns, which costs nothing as it is."""
+
+
+@dataclass(frozen=True)
+class Passed:
+    """An output column that is one of the input: its number, and whether the loop copies it."""
+
+    column: int
+    copied: bool
+
+
+@dataclass(frozen=True)
+class Computed:
+    """An output column that the loop computes: its type, and whether it may be null."""
+
+    type: DataType
+    nullable: bool
+
+
+@dataclass(frozen=True)
+class LoopText:
+    """A loop, before it is compiled.
+
+    Attributes:
+        text: the module that has the functions `loop` and `helpers`.
+        helpers: names of functions that `loop` calls.
+        nullable: whether it reads the validity of columns.
+        is_filter: of each operator, whether it filters; the rows that pass are counted.
+        columns: the numbers of the input columns that it reads.
+        text_bytes: the least size of the pools of text columns.
+        outputs: the columns that come out, in order.
+        schemas: what comes out of each operator.
+        has_times: whether rows have event times.
+        selects: whether it tells the numbers of the rows that are kept.
+    """
+
+    text: str
+    helpers: tuple[str, ...]
+    nullable: bool
+    is_filter: tuple[bool, ...]
+    columns: tuple[int, ...]
+    text_bytes: int
+    outputs: tuple[Passed | Computed, ...]
+    schemas: tuple[Schema, ...]
+    has_times: bool
+    selects: bool
+
+    @property
+    def filters(self) -> int:
+        """How many of the operators filter."""
+        return sum(self.is_filter)
+
+
+def write_loop(
+    transforms: Sequence[Transform], schema: Schema, *, nullable: bool, has_times: bool
+) -> LoopText:
+    """Return the loop of a chain of operators over rows of a schema.
+
+    Raises:
+        NotCompilable: one of them cannot be part of a loop; the message says why.
+    """
+    return _Writing(schema, nullable, has_times).loop(transforms)
+
+
+class _Writing:
+    def __init__(self, schema: Schema, nullable: bool, has_times: bool) -> None:
+        self._schema = schema
+        self._has_times = has_times
+        self._loop = LoopWriter(schema, nullable=nullable)
+        self._constants = Environment(Batch.empty(schema))
+        self._columns: dict[str, Code | int] = {
+            name: at for at, name in enumerate(schema.names)
+        }  # an int: that column of the input
+        self._conditions: list[str] = []
+
+    def loop(self, transforms: Sequence[Transform]) -> LoopText:
+        schemas: list[Schema] = []
+        for transform in transforms:
+            schemas.append(self._schema_after(transform, schemas[-1] if schemas else self._schema))
+            if isinstance(transform, FilterExpression):
+                self._filter(transform.condition)
+            elif isinstance(transform, MapExpressions):
+                self._map(transform.expressions, transform.keeps)
+            else:
+                msg = "a function of Python"
+                raise NotCompilable(msg)
+        outputs = self._outputs(schemas[-1])
+        if not self._conditions and not any(isinstance(one, Computed) for one in outputs):
+            msg = "it computes nothing"
+            raise NothingToCompute(msg)
+        selects = bool(self._conditions) and any(
+            isinstance(one, Passed) and not one.copied for one in outputs
+        )
+        if len(self._loop.lines) > VALUES_MAX:
+            msg = f"more than {VALUES_MAX} values in a loop"
+            raise NotCompilable(msg)
+        text = self._text(outputs, [*self._columns.values()], selects)
+        return LoopText(
+            text,
+            tuple(sorted(self._loop.helpers)),
+            self._loop.nullable,
+            tuple(isinstance(one, FilterExpression) for one in transforms),
+            tuple(sorted(self._loop.columns)),
+            self._loop.text_bytes,
+            tuple(outputs),
+            tuple(schemas),
+            self._has_times,
+            selects,
+        )
+
+    def _schema_after(self, transform: Transform, before: Schema) -> Schema:
+        """Return the columns as the kernels make them; the loop's must be the same."""
+        try:
+            after = transform.output_schema(before)
+        except WhaleError as error:
+            raise NotCompilable(str(error)) from None
+        if after is None:
+            msg = "a function of Python"
+            raise NotCompilable(msg)
+        return after
+
+    def _filter(self, condition: Expression) -> None:
+        code = self._code(condition)
+        passes = code.value if code.valid is None else f"{code.value} & {code.valid}"
+        if code.constant is not None and code.valid is not None:
+            passes = "False"
+        before = self._conditions[-1:]
+        self._conditions.append(self._loop.let(" & ".join([*before, f"({passes})"])))
+
+    def _map(self, expressions: Mapping[str, Expression], keeps: bool) -> None:
+        columns = dict(self._columns) if keeps else {}
+        for name, expression in expressions.items():
+            plain = expression.plain_column
+            columns[name] = self._code(expression) if plain is None else self._columns[plain]
+        self._columns = columns
+
+    def _code(self, expression: Expression) -> Code:
+        known = {name: one for name, one in self._columns.items() if isinstance(one, Code)}
+        renamed = {
+            name: self._loop.column(self._schema.names[one])
+            for name, one in self._columns.items()
+            if not isinstance(one, Code) and name in expression.columns
+        }
+        return code_of(expression, self._loop, {**known, **renamed}, self._constants)
+
+    def _outputs(self, schema: Schema) -> list[Passed | Computed]:
+        outputs: list[Passed | Computed] = []
+        for field, made in zip(schema, self._columns.values(), strict=True):
+            if isinstance(made, int):
+                outputs.append(Passed(made, self._is_copied(made)))
+                continue
+            if made.kind != type_to_arrow(field.type):
+                msg = f"a column of {made.kind}, which the kernels make {field.type},"
+                raise NotCompilable(msg)
+            if not made.value or (made.constant is not None and pa.types.is_null(made.kind)):
+                msg = f"a column of constant {field.type}"
+                raise NotCompilable(msg)
+            outputs.append(Computed(field.type, made.valid is not None))
+        return outputs
+
+    def _is_copied(self, column: int) -> bool:
+        """Whether the loop copies a column, if it filters; else those of the rows are gathered."""
+        if not self._conditions:
+            return False
+        type_ = self._schema.fields[column].type
+        try:
+            self._loop.column(self._schema.names[column])
+        except NotCompilable:
+            return False
+        return type_.kind == "fixed"
+
+    def _text(
+        self, outputs: Sequence[Passed | Computed], made: Sequence[Code | int], selects: bool
+    ) -> str:
+        place = "k" if self._conditions else "i"
+        stores = []
+        if selects:
+            stores.append(f"selected[{place}] = i")
+        if self._has_times and self._conditions:
+            stores.append(f"times_out[{place}] = times[i]")
+        for number, (output, one) in enumerate(zip(outputs, made, strict=True)):
+            if isinstance(output, Passed):
+                if output.copied:
+                    stores.append(f"d{number}[{place}] = c{output.column}[i]")
+                    if self._loop.nullable:
+                        stores.append(f"n{number}[{place}] = m{output.column}[i]")
+            elif isinstance(one, Code):
+                stores.append(f"d{number}[{place}] = {one.value}")
+                if output.nullable:
+                    stores.append(f"n{number}[{place}] = {one.valid}")
+        counts = [f"f{at} += np.int64({one})" for at, one in enumerate(self._conditions)]
+        if self._conditions:
+            counts.append(f"k += np.uint64({self._conditions[-1]})")
+        parts = [f"{name} = {text}\n" for name, text in self._loop.constants.items()]
+        parts += [HELPERS[name] for name in sorted(self._loop.helpers)]
+        parts.append(f"\ndef loop({', '.join(self._arguments(outputs))}):\n")
+        before = ["k = np.uint64(0)", *(f"f{at} = 0" for at in range(len(self._conditions)))]
+        after = [f"counts[{at}] = f{at}" for at in range(len(self._conditions))]
+        parts.append(_indented(before, 1) + "    for i in range(np.uint64(rows)):\n")
+        parts.append(_indented([*self._loop.lines, *stores, *counts], 2) + _indented(after, 1))
+        return "".join(parts)
+
+    def _arguments(self, outputs: Sequence[Passed | Computed]) -> list[str]:
+        names = ["rows", "counts", "selected", "times", "times_out"]
+        for at in sorted(self._loop.columns):
+            names.append(f"c{at}")
+            if self._schema.fields[at].type.kind == "bytes":
+                names.append(f"o{at}")
+            if self._loop.nullable:
+                names.append(f"m{at}")
+        for number, output in enumerate(outputs):
+            if isinstance(output, Computed) or output.copied:
+                names.append(f"d{number}")
+                if output.nullable if isinstance(output, Computed) else self._loop.nullable:
+                    names.append(f"n{number}")
+        return names
+
+
+def _indented(lines: Sequence[str], depth: int) -> str:
+    return textwrap.indent("".join(f"{line}\n" for line in lines), "    " * depth)

@@ -1,0 +1,200 @@
+"""`Code`: what a compiled loop computes for one row; `LoopWriter`: the body of such a loop.
+
+The loop computes every expression for every row, also for those that a filter drops, so that it
+has no branches. Nothing in it may fail, whatever the row holds: a divisor of zero is replaced
+before the division, and the result is null.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ..kernels.type_rules import is_text
+
+if TYPE_CHECKING:
+    from ....transport.wire.types import Schema
+    from ..kernels.arrays import Value
+    from ..kernels.type_rules import ArrowType
+
+__all__ = ["HELPERS", "Code", "LoopWriter", "NotCompilable", "both", "constructor_of", "plain"]
+
+
+class NotCompilable(Exception):  # noqa: N818  # it is no error: the kernels do it
+    """An expression has no code; the message says why."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """One value of a row.
+
+    Attributes:
+        value: a name or a constant in the loop; it holds anything where the value is null. Of text,
+            the number of its column.
+        valid: a name in the loop, true where there is a value; None: there is always one.
+        kind: its type in Arrow.
+        constant: what it is for every row, as an Arrow scalar; None if rows differ.
+    """
+
+    value: str
+    valid: str | None
+    kind: ArrowType
+    constant: Value | None = None
+
+
+_CONSTRUCTORS = {
+    pa.int8(): "np.int8",
+    pa.int16(): "np.int16",
+    pa.int32(): "np.int32",
+    pa.int64(): "np.int64",
+    pa.uint8(): "np.uint8",
+    pa.uint16(): "np.uint16",
+    pa.uint32(): "np.uint32",
+    pa.uint64(): "np.uint64",
+    pa.float32(): "np.float32",
+    pa.float64(): "np.float64",
+    pa.bool_(): "np.bool_",
+    pa.date32(): "np.int32",
+}
+
+
+def constructor_of(kind: ArrowType) -> str:
+    """Return numpy's type for the values of a type; raise NotCompilable if there is none."""
+    found = _CONSTRUCTORS.get(kind)
+    if found is None and (pa.types.is_timestamp(kind) or pa.types.is_duration(kind)):
+        found = "np.int64"
+    if found is None:
+        msg = f"values of type {kind}"
+        raise NotCompilable(msg)
+    return found
+
+
+def plain(*codes: Code) -> None:
+    """Raise NotCompilable if an argument is no number, boolean, date, timestamp or duration."""
+    for code in codes:
+        constructor_of(code.kind)
+
+
+def both(*valids: str | None) -> str | None:
+    """Return the text for whether all are valid; None if they always are."""
+    names = list(dict.fromkeys(valid for valid in valids if valid is not None))
+    return " & ".join(names) if names else None
+
+
+HELPERS = {
+    "remainder_of": '''
+def remainder_of(dividend, divisor):
+    """The remainder of whole numbers, with the sign of the dividend; the divisor is not 0."""
+    rest = dividend % divisor
+    if rest != 0 and (rest < 0) != (dividend < 0):
+        rest -= divisor
+    return rest
+''',
+    "same_text": '''
+def same_text(left, begin, right, other, size):
+    """Whether `size` bytes are the same."""
+    for at in range(size):
+        if left[begin + at] != right[other + at]:
+            return False
+    return True
+''',
+}
+"""Functions that a loop may call, as text: a loop's file holds all that its result depends on."""
+
+
+class LoopWriter:
+    """Writes what is done for one row, each value once.
+
+    Args:
+        schema: the columns of the rows.
+        nullable: whether to read the validity of columns; else no value is null.
+
+    Attributes:
+        lines: the loop's body so far.
+        constants: name → text of what stands before the loop.
+        helpers: names of `HELPERS` that are called.
+        columns: the numbers of the columns that are read.
+        text_bytes: how many bytes the pools of text columns must hold at least.
+    """
+
+    def __init__(self, schema: Schema, *, nullable: bool) -> None:
+        self.schema = schema
+        self.nullable = nullable
+        self.lines: list[str] = []
+        self.constants: dict[str, str] = {}
+        self.helpers: set[str] = set()
+        self.columns: set[int] = set()
+        self.text_bytes = 0
+        self._names: dict[str, str] = {}
+
+    def let(self, text: str) -> str:
+        """Return the name of what some text computes."""
+        name = self._names.get(text)
+        if name is None:
+            name = self._names[text] = f"v{len(self._names)}"
+            self.lines.append(f"{name} = {text}")
+        return name
+
+    def typed(self, kind: ArrowType, text: str, valid: str | None) -> Code:
+        """Return the code of some text whose value is converted to a type."""
+        value = self.let(f"{constructor_of(kind)}({text})")
+        return Code(value, valid if valid is None else self.let(valid), kind)
+
+    def truth(self, text: str, valid: str | None) -> Code:
+        """Return the code of a condition."""
+        return Code(self.let(text), None if valid is None else self.let(valid), pa.bool_())
+
+    def column(self, name: str) -> Code:
+        """Return the code that reads a column; raise NotCompilable if its type has none."""
+        from ....transport.wire.arrow import type_to_arrow
+
+        at = self.schema.index(name)
+        kind = type_to_arrow(self.schema.field(name).type)
+        if is_text(kind):
+            value = str(at)
+        else:
+            constructor_of(kind)
+            value = self.let(f"c{at}[i]")
+        self.columns.add(at)
+        return Code(value, self.let(f"m{at}[i]") if self.nullable else None, kind)
+
+    def constant(self, scalar: Value) -> Code:
+        """Return the code of an Arrow scalar; text and null have only the scalar."""
+        kind = scalar.type
+        if is_text(kind):
+            return Code("", None if scalar.is_valid else "False", kind, scalar)
+        if pa.types.is_null(kind):
+            return Code("0", "False", kind, scalar)
+        made = constructor_of(kind)
+        if not scalar.is_valid:
+            return Code(self._named(f"{made}(0)"), "False", kind, scalar)
+        return Code(self._named(f"{made}({_raw(scalar)})"), None, kind, scalar)
+
+    def helper(self, name: str) -> str:
+        """Return the name of a helper that the loop may then call."""
+        self.helpers.add(name)
+        return name
+
+    def bytes_constant(self, raw: bytes) -> str:
+        """Return the name of a constant array of bytes."""
+        return self._named(f"np.array({list(raw)!r}, np.uint8)")
+
+    def _named(self, text: str) -> str:
+        for name, known in self.constants.items():
+            if known == text:
+                return name
+        name = f"K{len(self.constants)}"
+        self.constants[name] = text
+        return name
+
+
+def _raw(scalar: Any) -> str:
+    """Return the text of a scalar's number, to the last bit."""
+    kind = scalar.type
+    if pa.types.is_floating(kind):
+        return f"float.fromhex({float(scalar.as_py()).hex()!r})"
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_date(kind):
+        return str(scalar.value)
+    return str(scalar.as_py())

@@ -1,0 +1,80 @@
+"""Code for whole expressions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from ....configs.errors import WhaleError
+from ..expression import Alias, ColumnReference, FunctionCall, Literal
+from .code import Code, LoopWriter, NotCompilable
+
+if TYPE_CHECKING:
+    from ..evaluation import Environment
+    from ..expression import Expression
+
+__all__ = ["EMITTING_MODULES", "code_of", "emitter"]
+
+EMITTING_MODULES = ("arithmetic", "casts", "comparisons", "conditionals", "numbers")
+"""The modules of emitters, each beside the module of kernels of that name."""
+
+
+def code_of(
+    expression: Expression, loop: LoopWriter, columns: Mapping[str, Code], constants: Environment
+) -> Code:
+    """Return the code of an expression.
+
+    Args:
+        expression: the tree.
+        loop: where its parts are written.
+        columns: those that are computed already, by name; all others are of the loop's rows.
+        constants: where calls whose arguments are all literals are computed, by their kernels.
+
+    Raises:
+        NotCompilable: a part of it has no code; the message names the part.
+    """
+    match expression:
+        case Alias():
+            return code_of(expression.expression, loop, columns, constants)
+        case ColumnReference():
+            known = columns.get(expression.name)
+            return loop.column(expression.name) if known is None else known
+        case Literal():
+            return loop.constant(constants.scalar(expression.constant))
+        case FunctionCall():
+            arguments = [code_of(one, loop, columns, constants) for one in expression.arguments]
+            return _call(expression, arguments, loop, constants)
+    msg = f"{expression}"
+    raise NotCompilable(msg)
+
+
+def _call(
+    call: FunctionCall, arguments: list[Code], loop: LoopWriter, constants: Environment
+) -> Code:
+    try:
+        literals = [code.constant for code in arguments if code.constant is not None]
+        if len(literals) == len(arguments):
+            return loop.constant(constants.call(call, literals))
+        return emitter(call.kernel)(loop, *arguments, *call.options)
+    except NotCompilable as reason:
+        if " in " in str(reason):
+            raise
+        msg = f"{reason} in {call}"
+        raise NotCompilable(msg) from None
+    except WhaleError as error:  # which the kernels raise as well, and say it better
+        raise NotCompilable(str(error)) from None
+
+
+@functools.cache
+def emitter(kernel: str) -> Callable[..., Code]:
+    """Return the emitter of a kernel; raise NotCompilable if it has none."""
+    module, _, name = kernel.partition(".")
+    if module in EMITTING_MODULES:
+        found = import_module(f".{module}", __package__)
+        if name in found.__all__ and hasattr(found, name):
+            made: Callable[..., Code] = getattr(found, name)
+            return made
+    msg = f"{name}, which has no compiled form,"
+    raise NotCompilable(msg)

@@ -1,0 +1,107 @@
+"""Functions whose text is made while a job runs: compiled once, kept in a folder of this user's."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+
+from whale_ray.transport import generated
+
+TEXT = """
+K0 = np.int64(3)
+
+def doubled(value):
+    return value + value
+
+def loop(values):
+    total = K0
+    for i in range(values.size):
+        total += doubled(values[i])
+    return total
+"""
+_INT64S = numba.types.Array(numba.int64, 1, "C", readonly=True)
+
+
+def _total(text: str = TEXT) -> int:
+    loop = generated.compile_text(text, "loop", (_INT64S,), {"np": np}, ("doubled",))
+    return int(loop(np.arange(4, dtype=np.int64)))
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder that files are kept in; nothing is there yet."""
+    monkeypatch.delenv(generated.FOLDER_VARIABLE, raising=False)
+    monkeypatch.delenv(generated.NOT_KEPT_VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(generated, "_told", set())
+    return tmp_path / f"whale-ray-compiled-{os.geteuid()}" / "loops"
+
+
+def test_a_text_is_kept_with_what_it_was_compiled_to(kept: Path) -> None:
+    assert not generated.is_kept(TEXT)
+    assert _total() == 15
+    assert generated.is_kept(TEXT)
+    assert [path.read_text() for path in kept.glob("*.py")] == [TEXT]
+    assert not generated.is_kept(TEXT.replace("K0 = np.int64(3)", "K0 = np.int64(4)"))
+
+
+def test_another_process_loads_what_one_has_compiled(kept: Path) -> None:
+    _total()
+    script = (
+        "import numpy as np, numba\n"
+        "from whale_ray.transport import generated\n"
+        f"loop = generated.compile_text({TEXT!r}, 'loop',"
+        " (numba.types.Array(numba.int64, 1, 'C', readonly=True),), {'np': np}, ('doubled',))\n"
+        "print(loop(np.arange(4)), sum(loop.stats.cache_hits.values()))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["15", "1"]
+
+
+def test_a_file_with_another_content_is_replaced_and_never_executed(kept: Path) -> None:
+    _total()
+    (path,) = kept.glob("*.py")
+    path.write_text("raise SystemExit('a stranger')")
+    assert _total() == 15
+    assert path.read_text() == TEXT
+
+
+def test_what_was_compiled_and_cannot_be_read_is_compiled_again(kept: Path) -> None:
+    _total()
+    for path in (kept / "__pycache__").iterdir():
+        path.write_bytes(b"of another version")
+    assert _total() == 15
+
+
+def test_without_a_folder_it_is_compiled_all_the_same_and_said_once(
+    kept: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept.parent.mkdir()
+    kept.parent.chmod(0o777)  # others could put files there
+    monkeypatch.setenv("TMPDIR", str(kept.parents[1]))
+    with caplog.at_level(logging.WARNING):
+        assert (_total(), _total()) == (15, 15)
+    (record,) = caplog.records
+    assert "compiled loops are not kept" in record.getMessage()
+    assert generated.FOLDER_VARIABLE in record.getMessage()
+
+
+def test_a_folder_that_became_read_only_is_no_hindrance(
+    kept: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _total()
+
+    def refuse(*arguments: object, **options: object) -> object:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("whale_ray.transport.generated.tempfile.NamedTemporaryFile", refuse)
+    with caplog.at_level(logging.WARNING):
+        assert _total(TEXT.replace("int64(3)", "int64(5)")) == 17
+    assert "Permission denied" in caplog.records[0].getMessage()

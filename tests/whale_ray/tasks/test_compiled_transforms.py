@@ -1,0 +1,75 @@
+"""Filters and projections as one loop in a job: rows, counts and event times stay as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import whale_ray as whale
+from whale_ray import functions
+
+ROWS = 1000
+
+
+def _table() -> pa.Table:
+    numbers = np.arange(ROWS)
+    return pa.table(
+        {
+            "at": pa.array(numbers, pa.timestamp("ms")),
+            "n": pa.array([None if n % 11 == 0 else int(n) for n in numbers], pa.int32()),
+            "kind": pa.array([("view", "click", "purchase")[n % 3] for n in numbers]),
+        }
+    )
+
+
+def _topology() -> whale.Topology:
+    topology = whale.Topology("loops")
+    rows = topology.source(whale.sources.arrow(_table()), id="rows", event_time="at")
+    views = rows.filter(whale.col("kind") == "view", id="views").select(
+        "at", "kind", (whale.col("n") * 2).alias("twice"), id="twice"
+    )
+    loud = views.with_column("loud", functions.upper("kind"), id="loud")
+    few = loud.filter(whale.col("twice") % 4 == 0, id="few")
+    few.filter(whale.col("twice") > 100, id="high").sink(whale.sinks.collect(), id="high-rows")
+    windows = few.group_by(whale.window("at", "100 milliseconds"))
+    windows.agg(functions.sum("twice").alias("total")).sink(whale.sinks.collect(), id="totals")
+    return topology
+
+
+def _ran(mode: str) -> tuple[list[Any], dict[str, tuple[int, int]]]:
+    settings = {"runtime.pipelines": mode, "runtime.source_batch_rows": 64}
+    job = whale.run(_topology(), settings=settings)
+    results = [job.results(sink).to_arrow().to_pylist() for sink in ("high-rows", "totals")]
+    return results, {
+        one.operator_id: (one.rows_in, one.rows_out) for one in job.metrics().operators
+    }
+
+
+def test_compiled_and_interpreted_give_the_same_rows_and_counts() -> None:
+    interpreted, compiled = _ran("interpreted"), _ran("compiled")
+    assert compiled == interpreted
+    (high, totals), counts = compiled
+    expected = [2 * n for n in range(ROWS) if n % 3 == 0 and n % 11 and n % 2 == 0]
+    assert [row["twice"] for row in high] == [twice for twice in expected if twice > 100]
+    assert sum(row["total"] for row in totals) == sum(expected)
+    assert counts["views"] == (ROWS, 334)
+    assert counts["few"] == (334, len(expected))
+
+
+def test_explain_names_the_loop_of_each_operator_and_why_others_have_none() -> None:
+    text = str(_topology().explain())
+    _, _, after = text.partition("Pipelines\n")
+    lines = dict(line.split(maxsplit=1) for line in after.partition("\n\n")[0].splitlines()[1:-1])
+    assert lines["views"].split("  ")[0] == "compiled loop"
+    assert lines["views"].endswith("views → twice")
+    assert lines["loud"].endswith("upper, which has no compiled form, in upper(kind)")
+    assert lines["few"].rstrip() == "compiled loop"
+    assert lines["rows"].startswith("interpreted")
+
+
+def test_explain_says_when_nothing_is_compiled() -> None:
+    text = str(_topology().explain(settings={"runtime.pipelines": "interpreted"}))
+    assert "nothing is compiled into loops (runtime.pipelines: interpreted)" in text
+    assert "compiled loop" not in text

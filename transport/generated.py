@@ -1,0 +1,133 @@
+"""Compiles functions whose text is made while a job runs, and keeps them for other processes.
+
+numba keeps a compiled function beside the file that it was written in. So the text is written into
+a file, whose name is a hash of all that the machine code depends on: the text itself, the versions
+of Python, numba and llvmlite, and the processor. A file is never executed: what runs is always the
+text that was made here, and a file that holds anything else is replaced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import platform
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import llvmlite.binding
+import numba
+
+from .compiled_folder import FOLDER_VARIABLE, NOT_KEPT_VARIABLE, folder_of_own
+from .compiling import njit
+
+__all__ = ["compile_text", "is_kept"]
+
+MODULE = __name__
+"""Of all functions: numba looks for that of a kept one when it loads it."""
+
+_FOLDER = "loops"
+_log = logging.getLogger(__name__)
+_told: set[str] = set()
+
+
+def compile_text(
+    text: str, name: str, signature: object, known: Mapping[str, object], helpers: tuple[str, ...]
+) -> Any:
+    """Return a compiled function of a module's text.
+
+    Args:
+        text: the module, without imports; it depends on nothing but `known`.
+        name: of the function.
+        signature: numba's, of its arguments.
+        known: the modules and functions that the text uses, by name.
+        helpers: functions of the text that the function calls.
+    """
+    path = _kept_file(text)
+    namespace: dict[str, Any] = {**known, "__name__": MODULE}
+    exec(compile(text, str(path or f"<{MODULE}>"), "exec"), namespace)  # noqa: S102 - made here
+    for helper in helpers:
+        namespace[helper] = njit(nogil=True)(namespace[helper])
+    options = {"nogil": True, "boundscheck": False, "error_model": "numpy"}
+    return njit(signature, cache=path is not None, **options)(namespace[name])
+
+
+def is_kept(text: str) -> bool:
+    """Whether a process of this user has compiled the text before, on such a machine."""
+    folder = _folder()
+    if folder is None:
+        return False
+    path = folder / _file_name(text)
+    return path.is_file() and any(folder.joinpath("__pycache__").glob(f"{path.stem}.*.nbi"))
+
+
+def _kept_file(text: str) -> Path | None:
+    """Return a file that holds the text; None, with a warning, if there can be none."""
+    folder = _folder()
+    if folder is None:
+        return None
+    path = folder / _file_name(text)
+    raw = text.encode()
+    try:
+        if path.is_file() and path.read_bytes() == raw:
+            return path
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as made:
+            made.write(raw)
+        try:
+            os.utime(made.name, ns=(0, 0))  # numba takes a file with another time for another text
+            os.replace(made.name, path)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(made.name)
+            raise
+    except OSError as error:
+        _tell_not_kept(f"{folder}: {error.strerror}")
+        return None
+    return path
+
+
+def _folder() -> Path | None:
+    """Return the folder of this user for such files, made if need be; None if there is none."""
+    if NOT_KEPT_VARIABLE in os.environ:
+        return None
+    chosen = os.environ.get(FOLDER_VARIABLE)
+    at_home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    parents = [chosen] if chosen else [at_home, os.environ.get("TMPDIR", "/tmp")]
+    for parent in parents:
+        if os.path.isabs(parent):
+            with suppress(OSError):
+                os.makedirs(parent, mode=0o700, exist_ok=True)
+                own = folder_of_own(parent)
+                if own is not None:
+                    own.joinpath(_FOLDER).mkdir(mode=0o700, exist_ok=True)
+                    return own / _FOLDER
+    _tell_not_kept(f"{' and '.join(parents)} cannot be written, or others can write there")
+    return None
+
+
+def _tell_not_kept(reason: str) -> None:
+    """Say once in this process that loops are compiled again by every process, and why."""
+    if reason not in _told:
+        _told.add(reason)
+        _log.warning(
+            "whale-ray: compiled loops are not kept (%s), so every process compiles its own; set"
+            " %s to a folder that only you can write",
+            reason,
+            FOLDER_VARIABLE,
+        )
+
+
+def _file_name(text: str) -> str:
+    depends_on = (
+        text,
+        platform.python_version(),
+        numba.__version__,
+        llvmlite.__version__,
+        llvmlite.binding.get_host_cpu_name(),
+        llvmlite.binding.get_host_cpu_features().flatten(),
+    )
+    return f"loop_{hashlib.sha256(repr(depends_on).encode()).hexdigest()[:24]}.py"

@@ -1,0 +1,122 @@
+"""The part of an explanation that says which operators run as compiled loops, or why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from ..configs.errors import WhaleError
+from ..operators.keyed.keyed_process import KeyedProcess
+from ..operators.transforms import FilterExpression, MapExpressions
+from .columns import known_columns
+from .explanation import Table
+from .logical import LogicalPlan, OperatorKind, OperatorNode, OutputKey
+
+if TYPE_CHECKING:
+    from ..configs.settings import Settings
+    from ..operators.transforms import Transform
+    from ..transport.wire.types import Schema
+    from .physical import PhysicalPlan
+
+_INTERPRETED = "interpreted"
+_OPERATORS = "whale_ray.operators."
+_OWN_KERNELS = "its own compiled kernels, called once per batch"
+
+_NOTES = {
+    "auto": "loops are compiled once a million rows have come, or at once if they were before",
+    "compiled": "loops are compiled before the first row (runtime.pipelines: compiled)",
+    "interpreted": "nothing is compiled into loops (runtime.pipelines: interpreted)",
+}
+
+
+def pipeline_tables(plan: PhysicalPlan, settings: Settings) -> tuple[Table, ...]:
+    """Return a table of all operators: in which loop each runs, or why in none."""
+    logical = plan.logical
+    mode = settings.runtime.pipelines
+    chains = list(_chains(plan))
+    known = _known(logical) if chains else {}
+    told: dict[str, tuple[str, str]] = {}
+    for chain in chains:
+        told.update(_of_chain(chain, known[chain[0].inputs[0].source], mode))
+    rows = []
+    for node in logical.nodes:
+        if node.kind is not OperatorKind.UNION:
+            rows.append((node.id, *told.get(node.id, _of_other(node))))
+    return (Table("Pipelines", ("operator", "runs as", "why"), tuple(rows), note=_NOTES[mode]),)
+
+
+def _known(logical: LogicalPlan) -> Mapping[OutputKey, Schema | None]:
+    """Return the columns that are known; none, if they cannot be told before the job runs."""
+    try:
+        return known_columns(logical)
+    except WhaleError:
+        return {key: None for node in logical.nodes for key in node.output_keys}
+
+
+def _chains(plan: PhysicalPlan) -> Iterator[list[OperatorNode]]:
+    """Yield the filters and projections by expressions that are fused behind one another."""
+    after = {}
+    for stage in plan.stages:
+        for operator in stage.operators:
+            links = stage.links.get(operator, ())
+            if len(links) == 1 and isinstance(links[0], str):
+                after[operator] = links[0]
+    nodes = {node.id: node for node in plan.logical.nodes if _by_expressions(node)}
+    inner = {behind for before, behind in after.items() if before in nodes}
+    for name, node in nodes.items():
+        if name in inner:
+            continue
+        chain = [node]
+        while (behind := after.get(chain[-1].id)) in nodes:
+            chain.append(nodes[behind])
+        yield chain
+
+
+def _by_expressions(node: OperatorNode) -> bool:
+    return isinstance(node.payload, FilterExpression | MapExpressions)
+
+
+def _of_chain(
+    chain: Sequence[OperatorNode], schema: Schema | None, mode: str
+) -> Iterator[tuple[str, tuple[str, str]]]:
+    from ..operators.compiled.compiled_chain import longest_loop
+
+    if mode == "interpreted":
+        yield from ((node.id, (_INTERPRETED, "runtime.pipelines")) for node in chain)
+        return
+    if schema is None:
+        why = "its columns are known when rows come; then it is decided"
+        yield from ((node.id, ("loop or interpreted", why)) for node in chain)
+        return
+    transforms = [cast("Transform", node.payload) for node in chain]
+    loop, why = longest_loop(transforms, schema, nullable=True, has_times=False)
+    compiled = 0 if loop is None else len(loop.schemas)
+    together = " → ".join(node.id for node in chain[:compiled])
+    for node in chain[:compiled]:
+        yield node.id, ("compiled loop", together if compiled > 1 else "")
+    if compiled < len(chain):
+        yield chain[compiled].id, (_INTERPRETED, why)
+        before = schema if loop is None else loop.schemas[-1]
+        after = transforms[compiled].output_schema(before)
+        yield from _of_chain(chain[compiled + 1 :], after, mode)
+
+
+def _of_other(node: OperatorNode) -> tuple[str, str]:
+    """Return how any other operator runs."""
+    payload = node.payload
+    match node.kind:
+        case OperatorKind.SOURCE:
+            return _INTERPRETED, "it reads batches; event times are assigned by numpy"
+        case OperatorKind.TABLE_JOIN:
+            return _INTERPRETED, _OWN_KERNELS
+        case OperatorKind.SINK:
+            return _INTERPRETED, "it writes batches"
+        case OperatorKind.TRANSFORM:
+            return _INTERPRETED, "a function of Python"
+    made = getattr(payload, "func", payload)
+    if isinstance(made, type) and issubclass(made, KeyedProcess):
+        if getattr(made.on_row, "is_compiled", False):
+            return "compiled loop", "on_row, once per batch"
+    elif type(made).__module__.startswith(_OPERATORS):
+        return _INTERPRETED, _OWN_KERNELS
+    return _INTERPRETED, "a class of Python"
