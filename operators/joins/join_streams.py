@@ -9,8 +9,9 @@ with none are emitted then, if the type of the join has them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -21,10 +22,12 @@ from ...state.node_transfer import with_columns
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ..process import InputOrder, InstanceContext, Output
+from ..snapshots import StateChunk
 from ..windows.specifications import SessionWindow
 from .join import Join
 from .joined_rows import equal_keys
 from .kept_rows import KeptRows
+from .row_versions import Ranges, RowVersions, contents, is_contents, parts_of
 from .spans import WindowSpans, spans_of
 from .stream_join import LEFT, NO_WATERMARK_NS, RIGHT, StreamJoin
 
@@ -55,6 +58,7 @@ class JoinStreams(StreamJoin):
         self._unmatched = (join.keeps_unmatched(LEFT), join.keeps_unmatched(RIGHT))
         self._spans = spans_of(join.within)
         self._kept: tuple[dict[int, KeptRows], dict[int, KeptRows]] = ({}, {})
+        self._versions: tuple[RowVersions, RowVersions] | None = None
 
     def open(self, context: InstanceContext) -> None:
         """See `StreamJoin.open`; advise what makes the memory suffice."""
@@ -92,10 +96,10 @@ class JoinStreams(StreamJoin):
         def wanted(hashes: npt.NDArray[np.uint64]) -> Bools:
             return np.isin(virtual_node_of(hashes, virtual_nodes), nodes)
 
-        for side, schema in enumerate(self._schemas):
-            if not self._seen[side] or schema is None:
+        for side in (LEFT, RIGHT):
+            if not self._seen[side]:
                 continue
-            yield with_columns(Batch.empty(schema), {_JOINED[side]: Column.of([], "bool")})
+            yield self._columns_of(side)
             for span, kept in self._kept[side].items():
                 for rows in kept.dump(wanted, _JOINED[side]):
                     spans = Column.of(np.full(rows.num_rows, span))
@@ -114,7 +118,85 @@ class JoinStreams(StreamJoin):
             part = NewRows.of(side, rows, *hash_keys(rows, self._keys[side]), np.flatnonzero(mine))
             self._keep(span, part, part.batch, joined[mine])
 
+    def chunks(self, epoch: int) -> Sequence[StateChunk]:
+        """See `Sealing.chunks`: contents, then rows by the snapshots between which they came."""
+        marked = tuple(unmatched or self._join.only_left_columns for unmatched in self._unmatched)
+        sides = [side for side in (LEFT, RIGHT) if self._seen[side]]
+        parts = [
+            (side, span, len(kept), kept.matched if marked[side] else None)
+            for side in sides
+            for span, kept in self._kept[side].items()
+        ]
+        found = [StateChunk(self._columns_of(side)) for side in sides]
+        found.append(StateChunk(contents(parts)))
+        for side in sides:
+            counts = {span: len(kept) for span, kept in self._kept[side].items()}
+            rows_of = partial(self._rows_of, side)
+            found += self._versions_of(side).chunks(epoch, counts, rows_of)
+        return found
+
+    def take(self, chunks: Sequence[StateChunk], *, whole: bool) -> None:
+        """See `Sealing.take`."""
+        marks: dict[tuple[int, int], Bools] | None = None
+        taken: dict[tuple[int, int], int] = {}
+        for chunk in chunks:
+            rows = chunk.rows
+            if is_contents(rows):
+                marks = parts_of(rows)
+            elif marks is None or _SPAN not in rows.schema:
+                self.load(rows)
+            else:
+                self._take_version(rows, marks, taken, chunk.identity if whole else None)
+
+    def _take_version(
+        self,
+        batch: Batch,
+        marks: Mapping[tuple[int, int], Bools],
+        taken: dict[tuple[int, int], int],
+        identity: str | None,
+    ) -> None:
+        """Take the rows of a version whose spans were still kept."""
+        side = LEFT if _JOINED[LEFT] in batch.schema else RIGHT
+        spans = batch.column(_SPAN).data
+        rows = batch.drop((_JOINED[side], _SPAN))
+        hashes, nulls = hash_keys(rows, self._keys[side])
+        ranges: Ranges = {}
+        ends = np.append(np.flatnonzero(np.diff(spans)) + 1, len(spans)).tolist()
+        for begin, end in zip([0, *ends[:-1]], ends, strict=True):
+            span = int(spans[begin]) if end > begin else None
+            if span is None or (side, span) not in marks:
+                continue
+            first = taken.get((side, span), 0)
+            stop = taken[side, span] = first + end - begin
+            part = NewRows.of(side, rows, hashes, nulls, np.arange(begin, end))
+            self._keep(span, part, part.batch, marks[side, span][first:stop])
+            ranges[span] = (first, stop)
+        if identity is not None:
+            self._versions_of(side).restore(identity, ranges, batch.num_rows)
+
+    def _versions_of(self, side: int) -> RowVersions:
+        if self._versions is None:
+            attempt = self._context.attempt
+            self._versions = (RowVersions(f"left-{attempt}"), RowVersions(f"right-{attempt}"))
+        return self._versions[side]
+
+    def _rows_of(self, side: int, ranges: Ranges) -> Callable[[], Batch]:
+        """Return what makes a batch of some rows, whatever happens to them meanwhile."""
+        pieces = [
+            (span, batch)
+            for span, (first, stop) in ranges.items()
+            for batch in self._kept[side][span].between(first, stop)
+        ]
+        return partial(_with_spans, pieces, _JOINED[side])
+
+    def _columns_of(self, side: int) -> Batch:
+        """Return an empty batch with the columns of a side's input."""
+        schema = self._schemas[side]
+        assert schema is not None
+        return with_columns(Batch.empty(schema), {_JOINED[side]: Column.of([], "bool")})
+
     def _forget(self) -> None:
+        self._versions = None
         for side in self._kept:
             self._account(-sum(kept.nbytes for kept in side.values()))
             side.clear()
@@ -353,3 +435,15 @@ def _by_slice(slices: Int64s) -> Iterator[tuple[int, Int64s | None]]:
         return
     for slice_ in np.unique(slices).tolist():
         yield slice_, np.flatnonzero(slices == slice_)
+
+
+def _with_spans(pieces: Sequence[tuple[int, Batch]], marker: str) -> Batch:
+    """Return kept rows as one batch, each with its span; which were joined, contents tell."""
+    batches = []
+    for span, rows in pieces:
+        columns = {
+            marker: Column.of(np.zeros(rows.num_rows, np.bool_)),
+            _SPAN: Column.of(np.full(rows.num_rows, span)),
+        }
+        batches.append(with_columns(rows, columns).with_times(rows.times))
+    return Batch.concat(batches)

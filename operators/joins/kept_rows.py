@@ -138,6 +138,20 @@ class KeptRows:
             joined = Column.of(self._matched[kept])
             yield with_columns(batch, {marker: joined}).with_times(self._times[kept])
 
+    def between(self, first: int, stop: int) -> Iterator[Batch]:
+        """Yield the rows first … stop − 1 with their event times, as views of what never changes.
+
+        Rows that are added later do not change them.
+        """
+        for batch in self._log.between(first, stop):
+            yield batch.with_times(self._times[first : first + batch.num_rows])
+            first += batch.num_rows
+
+    @property
+    def matched(self) -> npt.NDArray[np.bool_]:
+        """Which rows have been joined, bool (n,)."""
+        return self._matched[: self._count]
+
     def _reserve(self, count: int) -> None:
         if count <= len(self._hashes):
             return

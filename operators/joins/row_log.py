@@ -72,6 +72,15 @@ class RowLog:
         place[np.concatenate([chosen for chosen, _ in pieces])] = np.arange(len(numbers))
         return Batch.concat([rows for _, rows in pieces]).take(place)
 
+    def between(self, first: int, stop: int) -> Iterator[Batch]:
+        """Yield the rows first … stop − 1, as views of what never changes."""
+        start = 0
+        for batch in self._batches:
+            here, until = max(first - start, 0), min(stop - start, batch.num_rows)
+            if here < until:
+                yield batch.slice(here, until)
+            start += batch.num_rows
+
     def keep_only(self, numbers: Int64s) -> None:
         """Drop all rows but these, which are numbered anew from 0."""
         self._batches = [self.take(numbers)] if len(numbers) else []
