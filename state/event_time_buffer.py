@@ -1,7 +1,8 @@
 """Event-time ordering of an operator's inputs: rows wait here until the watermark passes them.
 
-Rows are copied when they arrive (the buffer never holds received memory), kept as runs sorted by
-time, and released up to a watermark. The order of released rows depends on the rows alone: by
+Rows are kept as runs sorted by time, and released up to a watermark. Those that are released by the
+call that brought them are not copied before; what is left behind it is, so that the buffer holds no
+received memory from one call to the next. The order of released rows depends on the rows alone: by
 event time, then port (left before right), then source instance, then sequence. It depends neither
 on the slices nor on the order of their arrival.
 
@@ -14,10 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numba import types
 
+from ..transport.compiling import njit
 from ..transport.wire.batch import Batch
 from .spill import SpillFile, SpillRecord
 
@@ -42,6 +47,9 @@ WAITING_PIECE_BYTES = 16 << 20
 
 SPILL_PIECE_BYTES = 1 << 20
 """Runs are spilled in pieces of about this size, which span little event time each."""
+
+
+_READ_I64 = types.Array(types.int64, 1, "C", readonly=True)
 
 
 @dataclass(frozen=True)
@@ -90,6 +98,7 @@ class EventTimeBuffer:
         self._open_spill = open_spill
         self._spill: SpillFile | None = None
         self._arrivals = 0
+        self._views: list[_SortedRun] = []  # runs that may be views of received memory
         self.buffered_bytes = 0
         self.buffered_rows = 0
 
@@ -99,16 +108,26 @@ class EventTimeBuffer:
         return 0 if self._spill is None else self._spill.size_bytes
 
     def add(self, port: int, source: int, batch: Batch) -> None:
-        """Add a copy of a batch (with times) from source instance `source` to `port`."""
+        """Add a batch (with times) from source instance `source` to `port`.
+
+        Views in it must stay valid until `own`, or until a `release` has passed all of its rows.
+        """
         if batch.num_rows == 0:
             return
         self._arrivals += 1
-        self._keep(self._runs[port], (source, self._arrivals), _sorted_copy(batch))
+        self._keep(self._runs[port], (source, self._arrivals), _sort_by_time(batch))
         self.buffered_rows += batch.num_rows
         if len(self._runs[port]) > self._merge_at[port]:
             self._merge_small(port)
         if self.buffered_bytes > self._memory_bytes:
             self._make_room()
+
+    def own(self) -> None:
+        """Copy the rows that are still here of batches that are views of received memory."""
+        views, self._views = self._views, []
+        for run in views:
+            if run.batch is not None and not run.batch.owned:
+                run.batch = run.batch.copy()
 
     def waiting(self) -> Iterator[tuple[int, int, Batch]]:
         """Yield copies of the rows that wait, as (port, source, batch with times).
@@ -170,6 +189,7 @@ class EventTimeBuffer:
         """Drop everything."""
         for runs in self._runs:
             runs.clear()
+        self._views.clear()
         self.buffered_bytes = self.buffered_rows = 0
         if self._spill is not None:
             self._spill.close()
@@ -179,6 +199,8 @@ class EventTimeBuffer:
         nbytes = batch.nbytes + RUN_OVERHEAD_BYTES
         run = _SortedRun(place, int(times[0]), int(times[-1]), nbytes, batch)
         runs.append(run)
+        if not batch.owned:
+            self._views.append(run)
         self.buffered_bytes += run.nbytes
 
     def _take(self, runs: list[_SortedRun], watermark_ns: int) -> Batch | None:
@@ -194,12 +216,13 @@ class EventTimeBuffer:
                 self._keep(runs, run.place, batch.slice(cut, batch.num_rows))
                 batch = batch.slice(0, cut)
             pieces.append(batch)
-        return _sort_by_time(pieces[0] if len(pieces) == 1 else Batch.concat(pieces))
+        return _in_order(pieces)
 
     def _load(self, run: _SortedRun) -> Batch:
         if run.batch is not None:
             self.buffered_bytes -= run.nbytes
-            return run.batch
+            batch, run.batch = run.batch, None  # a view must not outlive its release in `_views`
+            return batch
         assert self._spill is not None and run.record is not None
         return self._spill.read(run.record)
 
@@ -230,7 +253,7 @@ class EventTimeBuffer:
             runs.extend(newest_first)
             return
         pieces = [self._load(run) for run in reversed(newest_first)]
-        self._keep(runs, newest_first[-1].place, _sort_by_time(Batch.concat(pieces)))
+        self._keep(runs, newest_first[-1].place, _in_order(pieces))
 
     def _make_room(self) -> None:
         """Merge small runs, then spill the runs needed last until half of the memory is free."""
@@ -255,6 +278,7 @@ class EventTimeBuffer:
             place = (*run.place, number)
             runs.append(_SortedRun(place, int(times[0]), int(times[-1]), 0, None, record))
         self.buffered_bytes -= run.nbytes
+        run.batch = None
 
 
 def _alike(one: _SortedRun, other: _SortedRun) -> bool:
@@ -274,18 +298,30 @@ def _times(batch: Batch) -> npt.NDArray[np.int64]:
     return batch.times
 
 
-def _sorted_copy(batch: Batch) -> Batch:
-    times = _times(batch)
-    if bool(np.all(times[1:] >= times[:-1])):
-        return batch if batch.owned else batch.copy()
-    return batch.take(np.argsort(times, kind="stable"))
+def _in_order(pieces: list[Batch]) -> Batch:
+    """Return the rows of pieces, each of them sorted, in order of time; one piece as it is."""
+    if len(pieces) == 1:
+        return pieces[0]
+    rows = Batch.concat(pieces)
+    if all(_times(one)[-1] <= _times(other)[0] for one, other in pairwise(pieces)):
+        return rows
+    return rows.take(np.argsort(_times(rows), kind="stable"))
 
 
 def _sort_by_time(batch: Batch) -> Batch:
     times = _times(batch)
-    if bool(np.all(times[1:] >= times[:-1])):
+    if _rises(times):
         return batch
     return batch.take(np.argsort(times, kind="stable"))
+
+
+@njit(types.boolean(_READ_I64), cache=True, nogil=True)
+def _rises(times: Any) -> bool:
+    """Whether no time is before its predecessor. No branch in the loop: it is vectorized."""
+    falls = False
+    for row in range(1, times.size):
+        falls |= times[row] < times[row - 1]
+    return not falls
 
 
 def _merge_order(batches: tuple[Batch | None, ...]) -> npt.NDArray[np.bool_]:

@@ -9,6 +9,7 @@ from typing import cast
 from unittest import mock
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +19,9 @@ from whale_ray.state import event_time_buffer
 from whale_ray.state.event_time_buffer import MERGE_RUNS, RUN_OVERHEAD_BYTES, EventTimeBuffer
 from whale_ray.state.spill import SpillFile
 from whale_ray.state.watermarks import WATERMARK_END
+from whale_ray.transport.wire import codec
 from whale_ray.transport.wire.batch import Batch
+from whale_ray.transport.wire.messages import WorkerMessage
 from whale_ray.transport.wire.types import Schema
 
 SCHEMA = Schema.of(row="int64", name="string")
@@ -90,6 +93,43 @@ def test_the_order_is_the_same_if_runs_are_always_merged_and_spilled(
             steps.append(len(steps) // 20)
     with mock.patch.multiple(event_time_buffer, **limits):
         hold_against_the_model(steps, memory_bytes)
+
+
+@given(steps=steps, memory_bytes=st.sampled_from([1 << 30, 4000]), merge_runs=st.integers(0, 9))
+def test_rows_of_a_frame_outlive_it_only_as_copies(
+    steps: Steps, memory_bytes: int, merge_runs: int
+) -> None:
+    """Each step is one call: rows come in a frame, some are released, then the frame is reused."""
+    buffer = EventTimeBuffer(2, memory_bytes, lambda: SpillFile("join", 1 << 20))
+    model, number, watermark = BufferModel(), 0, -1
+    with mock.patch.object(event_time_buffer, "MERGE_RUNS", merge_runs):
+        for step in steps:
+            if isinstance(step, int):
+                watermark = max(watermark, step)
+                continue
+            port, source, offsets = step
+            times = [watermark + 1 + offset for offset in offsets]
+            frame, batch = received(batch_of(times, number))
+            buffer.add(port, source, batch)
+            model.waiting += [(t, port, source, number + i) for i, t in enumerate(times)]
+            number += len(times)
+            watermark += number % 3
+            assert drain(buffer, watermark) == model.release(watermark)
+            buffer.own()
+            del batch
+            frame[:] = 0xEE
+    assert drain(buffer, WATERMARK_END) == model.release(WATERMARK_END)
+    buffer.close()
+
+
+def received(batch: Batch) -> tuple[npt.NDArray[np.uint8], Batch]:
+    """Return a batch as it comes out of a ring, and the frame of which it is a view."""
+    frame = np.zeros(codec.message_size(batch, with_times=True), np.uint8)
+    codec.encode_into(frame, batch, stream=0, source=0, attempt=0, sequence=0, with_times=True)
+    message = codec.decode(frame, {batch.schema.schema_id: batch.schema})
+    assert isinstance(message, WorkerMessage)
+    assert not message.batch.owned
+    return frame, message.batch
 
 
 def hold_against_the_model(steps: Steps, memory_bytes: int) -> None:

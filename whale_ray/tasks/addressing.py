@@ -1,16 +1,20 @@
 """How the rows of a slice become messages in the rings of an edge, and for whom each message is.
 
-Each grouping but `All` sends a row to one instance: `KeyedAddressing` sorts the rows of a slice by
-instance and puts those of each consuming worker into its ring, with a list of instances in the
-message. An all-grouped edge is worker-oriented (Whale 3.5): a slice is one message in one ring that
-all workers read, without a list. The other way to address such an edge, which is there to compare
-with, is a strategy beside these (instance_oriented.py).
+Each grouping but `All` sends a row to one instance: `KeyedAddressing` puts the rows of a slice for
+each consuming worker into its ring. Where one object serves all of the worker's instances, they
+keep their order, which is mostly that of event time; else they are sorted by instance, with a list
+of instances in the message. Rows of a key that can only go to one worker are not even hashed.
+
+An all-grouped edge is worker-oriented (Whale 3.5): a slice is one message in one ring that all
+workers read, without a list. The other way to address such an edge, which is there to compare with,
+is a strategy beside these (instance_oriented.py).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +26,7 @@ from ..state.keys import stable_partition
 from ..transport.ring_layout import capacity_for, max_frame_bytes_of
 from ..transport.wire import codec
 from ..transport.wire.batch import Batch
-from .partitioner import Partitioner
+from .partitioner import Instances, Partitioner, without_null_keys
 from .ring_queue import Destinations, OutRing, Piece, RingQueue
 
 _FOR_ALL = (None,)
@@ -107,8 +111,32 @@ class WorkerOriented(AddressingStrategy):
         return _FOR_ALL
 
 
+class OneWorker(WorkerOriented):
+    """All rows for the only worker that has instances; those with a null in their key are refused.
+
+    `columns` are those of the key.
+    """
+
+    def __init__(
+        self, edge: Edge, rings: Iterable[OutRing], columns: tuple[str, ...], *, with_times: bool
+    ) -> None:
+        super().__init__(edge, rings, with_times=with_times)
+        self._columns = columns
+
+    def queue_slice(self, batch: Batch, watermark_ns: int) -> None:
+        """See `AddressingStrategy.queue_slice`."""
+        with _naming_source(self._edge):
+            batch, dropped = without_null_keys(self._edge, self._columns, batch)
+        self.rows_dropped += dropped
+        if batch.num_rows:
+            super().queue_slice(batch, watermark_ns)
+
+
 class KeyedAddressing(AddressingStrategy):
-    """Each row for the instance that a partitioner chooses, of `parallelism`; a ring per worker."""
+    """Each row for the instance that a partitioner chooses, of `parallelism`; a ring per worker.
+
+    With `together`, the rows of a worker's instances are handed over together there, in one object.
+    """
 
     def __init__(
         self,
@@ -117,22 +145,40 @@ class KeyedAddressing(AddressingStrategy):
         partitioner: Partitioner,
         parallelism: int,
         *,
+        together: bool,
         with_times: bool,
     ) -> None:
         super().__init__(edge, rings, with_times=with_times)
         self._partitioner = partitioner
         self._parallelism = parallelism
+        self._together = together
+        self._ring_of = np.full(parallelism, -1, np.int64)
+        for number, queue in enumerate(self.queues):
+            self._ring_of[list(queue.ring.instances)] = number
 
     def queue_slice(self, batch: Batch, watermark_ns: int) -> None:
         """See `AddressingStrategy.queue_slice`."""
-        try:
+        with _naming_source(self._edge):
             batch, instances, dropped = self._partitioner(batch)
-        except InputError as error:
-            msg = f"after operator {self._edge.source_operator!r}: {error}"
-            raise InputError(msg) from error
         self.rows_dropped += dropped
         if batch.num_rows == 0:
             return
+        if self._together:
+            self._queue_together(batch, instances, watermark_ns)
+        else:
+            self._queue_by_instance(batch, instances, watermark_ns)
+
+    def _queue_together(self, batch: Batch, instances: Instances, watermark_ns: int) -> None:
+        order, counts = stable_partition(self._ring_of[instances], len(self.queues))
+        end = 0
+        for queue, count in zip(self.queues, counts.tolist(), strict=True):
+            begin, end = end, end + count
+            if count == batch.num_rows:
+                self._enqueue([queue], Piece(batch), watermark_ns)
+            elif count:
+                self._enqueue([queue], Piece(batch, order[begin:end]), watermark_ns)
+
+    def _queue_by_instance(self, batch: Batch, instances: Instances, watermark_ns: int) -> None:
         # The rows sorted by instance; the instances of a worker are adjacent, so its rows are, too.
         order, counts = stable_partition(instances, self._parallelism)
         ends = np.cumsum(counts)
@@ -146,12 +192,23 @@ class KeyedAddressing(AddressingStrategy):
                 self._enqueue([queue], piece, watermark_ns)
 
     def _size(self, piece: Piece, ring: OutRing) -> int:
-        assert piece.indices is not None
-        return codec.gather_size(piece.batch, piece.indices, len(ring.instances), self._with_times)
+        if piece.indices is None:
+            return codec.message_size(piece.batch, 0, self._with_times)
+        pairs = 0 if piece.instances is None else len(ring.instances)
+        return codec.gather_size(piece.batch, piece.indices, pairs, self._with_times)
 
     def _messages(self, piece: Piece, ring: OutRing) -> Iterable[Destinations | None]:
-        assert piece.instances is not None
-        return (_runs(piece.instances),)
+        return _FOR_ALL if piece.instances is None else (_runs(piece.instances),)
+
+
+@contextmanager
+def _naming_source(edge: Edge) -> Iterator[None]:
+    """Say in an error of the input behind which operator it was."""
+    try:
+        yield
+    except InputError as error:
+        msg = f"after operator {edge.source_operator!r}: {error}"
+        raise InputError(msg) from error
 
 
 def _runs(instances: npt.NDArray[np.int64]) -> Destinations:

@@ -41,6 +41,7 @@ class Node:
         is_polled: whether it acts by itself: it reads, or has deadlines.
         ended: whether no more rows come out of it.
         cut_short: whether it ended before it had read everything, since it was drained.
+        keeps_views: whether it may keep rows in received memory until `own`.
         limits_waiting: whether rows wait for the types of their columns for a limited time only.
         waiting_until_ns: when rows that wait are due, monotonic ns; None if none wait.
     """
@@ -49,6 +50,7 @@ class Node:
     is_polled = False
     ended = False
     cut_short = False
+    keeps_views = False
     limits_waiting = False
     waiting_until_ns: int | None = None
 
@@ -78,6 +80,9 @@ class Node:
     def end(self) -> None:
         """Learn that no row follows."""
         self._refuse_input()
+
+    def own(self) -> None:
+        """Copy the rows that it keeps in received memory, which is released after the call."""
 
     def accept(self, port: int, source: int, batch: Batch) -> None:
         """Take rows of producer `source` at a stage's head, by input port."""

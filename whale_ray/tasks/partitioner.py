@@ -59,18 +59,33 @@ def make_partitioner(
 
 def _by_key(edge: Edge, columns: tuple[str, ...], owners: Owners) -> Partitioner:
     def partition(batch: Batch) -> tuple[Batch, Instances, int]:
-        hashes, null_rows = keys.hash_keys(batch, columns)
-        dropped = 0
-        if null_rows is not None and edge.on_null_key != "keep":
-            if edge.on_null_key == "fail":
-                row = int(np.flatnonzero(null_rows)[0])
-                raise BadRowError(_null_key(edge, columns, batch.preview(row)))
-            dropped = int(null_rows.sum())
-            batch, hashes = batch.filter(~null_rows), hashes[~null_rows]
+        batch, dropped = without_null_keys(edge, columns, batch)
+        hashes, _ = keys.hash_keys(batch, columns)
         nodes = keys.virtual_node_of(hashes, owners.virtual_nodes)
         return batch, owners.of(nodes), dropped
 
     return partition
+
+
+def without_null_keys(edge: Edge, columns: tuple[str, ...], batch: Batch) -> tuple[Batch, int]:
+    """Return the rows that an edge takes, and how many were left out for a null in their key.
+
+    Raises:
+        BadRowError: there is such a row, and the edge refuses it.
+        InputError: a key column does not exist.
+    """
+    present = [batch.column(name).validity for name in columns]
+    known = [validity for validity in present if validity is not None]
+    if not known or edge.on_null_key == "keep":
+        return batch, 0
+    complete = np.logical_and.reduce(known)
+    dropped = batch.num_rows - int(np.count_nonzero(complete))
+    if not dropped:
+        return batch, 0
+    if edge.on_null_key == "fail":
+        row = int(np.argmin(complete))
+        raise BadRowError(_null_key(edge, columns, batch.preview(row)))
+    return batch.filter(complete), dropped
 
 
 def _null_key(edge: Edge, columns: tuple[str, ...], preview: str) -> str:

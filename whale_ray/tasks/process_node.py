@@ -49,6 +49,7 @@ class ProcessNode(Node):
         self._process = process
         self._downstream = outputs[MAIN] if len(outputs) == 1 else FanOut(outputs)
         self._buffer = buffer
+        self.keeps_views = buffer is not None
         self._empty: list[Batch | None] = [None] * ports
         self._passed_on_ns = WATERMARK_NONE
         self._idle = False
@@ -95,6 +96,11 @@ class ProcessNode(Node):
         with self._output.during(common_time(batch), batch.origin_ns), self.guard(batch):
             self._call(port, batch)
         self._note_waiting(self._output.waiting_rows)
+
+    def own(self) -> None:
+        """See `Node.own`: rows that wait for event time."""
+        if self._buffer is not None:
+            self._buffer.own()
 
     def advance(self, watermark_ns: int) -> None:
         """Hand over the rows whose time has come, then the watermark.

@@ -41,7 +41,8 @@ class OutRing:
 class Piece:
     """Rows for one frame: `batch[indices]`, or all of `batch` without indices.
 
-    `instances` are those of each row, int64 (rows,), ascending; None: all rows are for all.
+    `instances` are those of each row, int64 (rows,), ascending; None: all rows are for all, or for
+    the one object of all instances behind the ring.
     """
 
     batch: Batch
@@ -58,10 +59,12 @@ class Piece:
         middle, end = self.rows // 2, self.rows
         if self.indices is None:
             return Piece(self.batch.slice(0, middle)), Piece(self.batch.slice(middle, end))
-        assert self.instances is not None
+        first, second = self.indices[:middle], self.indices[middle:]
+        if self.instances is None:
+            return Piece(self.batch, first), Piece(self.batch, second)
         return (
-            Piece(self.batch, self.indices[:middle], self.instances[:middle]),
-            Piece(self.batch, self.indices[middle:], self.instances[middle:]),
+            Piece(self.batch, first, self.instances[:middle]),
+            Piece(self.batch, second, self.instances[middle:]),
         )
 
 

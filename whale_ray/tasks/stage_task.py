@@ -68,6 +68,7 @@ class StageTask:
         self._null_keys: dict[str, int] = {}
         self._late = late
         self._may_idle = self._idle = False
+        self._keep_views = tuple(node for node in self.nodes if node.keeps_views)
         self._limit_waiting = tuple(node for node in self.nodes if node.limits_waiting)
         self._producers = tuple(inputs)
         self._watermarks: WatermarkTracker[tuple[int, int]] = WatermarkTracker(self._producers)
@@ -210,6 +211,8 @@ class StageTask:
         """After a call: send what is due, and copy what must wait."""
         for writer in self.writers:
             writer.settle(now_ns)
+        for node in self._keep_views:
+            node.own()
 
     def count_blocked(self, elapsed_ns: int) -> None:
         """Count a time during which a full output kept the head from working."""

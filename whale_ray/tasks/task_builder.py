@@ -34,7 +34,7 @@ from ..state.event_time_buffer import EventTimeBuffer
 from ..state.spill import SpillFile
 from ..transport.clock import Clock
 from ..transport.slicing import StreamSlicer
-from .addressing import AddressingStrategy, KeyedAddressing, WorkerOriented
+from .addressing import AddressingStrategy, KeyedAddressing, OneWorker, WorkerOriented
 from .compiled_transforms import compile_transforms
 from .edge_writer import EdgeWriter, Stamp
 from .flow import Downstream, FanOut
@@ -157,12 +157,7 @@ class TaskBuilder:
         """Return the ways to address an edge, by name: one, or two where the plan has the rings."""
         rings, with_times = self._out_rings[edge.id], edge.carries_time
         if not isinstance(edge.grouping, All):
-            target = self._plan.stages[edge.target_stage]
-            parallelism = target.parallelism
-            local = self._plan.instances_on(edge.target_stage, self._worker)
-            partitioner = make_partitioner(edge, parallelism, target.owners, local, source)
-            keyed = KeyedAddressing(edge, rings, partitioner, parallelism, with_times=with_times)
-            return {"keyed": keyed}
+            return {"keyed": self._keyed(edge, rings, source)}
         shared = [ring for ring in rings if not ring.per_instance]
         single = [ring for ring in rings if ring.per_instance]
         found: dict[str, AddressingStrategy] = {
@@ -171,6 +166,19 @@ class TaskBuilder:
         if single:
             found["instance-oriented"] = InstanceOriented(edge, single, with_times=with_times)
         return found
+
+    def _keyed(self, edge: Edge, rings: Sequence[OutRing], source: int) -> AddressingStrategy:
+        """Return the addressing of rows that go to one instance each."""
+        target, with_times = self._plan.stages[edge.target_stage], edge.carries_time
+        together = target.per_worker or all(len(ring.instances) == 1 for ring in rings)
+        if together and len(rings) == 1 and isinstance(edge.grouping, Key):
+            return OneWorker(edge, rings, edge.grouping.columns, with_times=with_times)
+        parallelism = target.parallelism
+        local = self._plan.instances_on(edge.target_stage, self._worker)
+        partitioner = make_partitioner(edge, parallelism, target.owners, local, source)
+        return KeyedAddressing(
+            edge, rings, partitioner, parallelism, together=together, with_times=with_times
+        )
 
     def source_node(
         self, node: OperatorNode, context: InstanceContext, output: Downstream
