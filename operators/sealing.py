@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..configs.errors import UsageError
 from ..state.watermarks import WATERMARK_NONE
 from .process import CoProcess, InstanceContext, Process, call_method, gives_rows
-from .snapshots import StateChunk
+from .snapshots import StateChunk, Survivor
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,8 +33,10 @@ __all__ = [
     "beside_of",
     "chunks_of",
     "state_of",
+    "survivor_of",
     "take_beside",
     "take_chunks",
+    "take_over",
 ]
 
 Kept = TypeVar("Kept")
@@ -72,7 +74,7 @@ class Sealing(ABC):
         """Take state that another instance returned, see `Process.load`."""
 
     def chunks(self, epoch: int) -> Sequence[StateChunk]:
-        """Return the state for the snapshot of an epoch, owned; raise UsageError if it cannot be.
+        """Return the state for the snapshot of an epoch; raise UsageError if it cannot be.
 
         Those of an earlier snapshot that still hold come again, with the same identity.
         """
@@ -87,6 +89,17 @@ class Sealing(ABC):
         """
         for chunk in chunks:
             self.load(chunk.rows)
+
+    def survivor(self, epoch: int) -> Survivor | None:
+        """Return the state itself, sealed by `chunks`; None if it cannot go back by itself."""
+        return None
+
+    def take_over(self, survivor: Survivor) -> None:
+        """Take the state of an object like this one that is gone, before the first row.
+
+        It goes back to the epoch by itself, without its chunks.
+        """
+        raise NotImplementedError
 
     def kept_beside(self) -> bytes | None:
         """Return what it keeps that belongs to no key, pickled; None if there is no such thing."""
@@ -278,6 +291,17 @@ def take_chunks(operator: Operator, chunks: Sequence[StateChunk], *, whole: bool
         return
     for chunk in chunks:
         call_method(operator.load, chunk.rows)
+
+
+def survivor_of(operator: Operator, epoch: int) -> Survivor | None:
+    """Return the state that outlives an object, whose chunks were taken for an epoch."""
+    return operator.survivor(epoch) if isinstance(operator, Sealing) else None
+
+
+def take_over(operator: Operator, survivor: Survivor) -> None:
+    """Give an opened object what `survivor_of` returned for another one like it."""
+    assert isinstance(operator, Sealing)
+    operator.take_over(survivor)
 
 
 def beside_of(operator: Operator, context: InstanceContext) -> bytes | None:

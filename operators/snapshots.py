@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from ..transport.wire.batch import Batch
     from .sinks.base import Staged
 
-__all__ = ["OperatorSnapshot", "Position", "StateChunk"]
+__all__ = ["OperatorSnapshot", "Position", "StateChunk", "Survivor"]
 
 Position: TypeAlias = Mapping[str, Any]
 """Where a source's instance is in its input: values of JSON only, see `SourceReader.position`."""
@@ -48,6 +48,16 @@ class StateChunk:
         return 0 if callable(self.held) else self.held.nbytes
 
 
+class Survivor(Protocol):
+    """State in memory that goes back to the epoch of its snapshot once its object is gone.
+
+    An object of the next attempt takes it over, see `Sealing.take_over`.
+    """
+
+    def release(self) -> None:
+        """Learn that the epoch counts: its chunks are in files, and nobody goes back before it."""
+
+
 @dataclass(frozen=True)
 class OperatorSnapshot:
     """What one operator object keeps at an epoch's marker.
@@ -63,6 +73,7 @@ class OperatorSnapshot:
             wait, the attributes of an opaque operator.
         position: of a source.
         staged: what a sink's writer has staged since the marker before.
+        survivor: the state itself, which outlives the object on its worker.
     """
 
     operator_id: str
@@ -73,3 +84,4 @@ class OperatorSnapshot:
     values: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     position: Position | None = None
     staged: Staged | None = None
+    survivor: Survivor | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ..configs.errors import StateFullError
 
 __all__ = ["StateBudget", "format_mib"]
@@ -44,6 +46,11 @@ class StateBudget:
             remedy: what to do, as the end of "…, or": "take a shorter window".
         """
         self._remedies[operator] = remedy
+
+    def keep_only(self, operators: Collection[str]) -> None:
+        """Forget what other operators take: their state is gone."""
+        self._used = {name: taken for name, taken in self._used.items() if name in operators}
+        self._on_disk = {name: taken for name, taken in self._on_disk.items() if name in operators}
 
     def take(self, operator: str, nbytes: int, keys: int) -> None:
         """Grant memory to an operator.

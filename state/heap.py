@@ -37,18 +37,19 @@ class ValueHeap:
         self._log, self._at = log, at.data
         self._bytes = log.memory.data
         self.chunks: list[HeapChunk] = []
+        self.retired: list[HeapChunk] = []  # what images, or a thread that reads, may refer to
         self._next_chunk_bytes = CHUNK_BYTES_MIN
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory that its chunks take."""
-        return sum(chunk.size for _, chunk in self.chunks)
+        return sum(chunk.size for _, chunk in (*self.chunks, *self.retired))
 
     @property
     def is_mostly_garbage(self) -> bool:
         """Whether enough of it is of no use that `compact` is worth its time."""
         garbage = self._at[GARBAGE]
-        return garbage >= _COMPACTED_FROM_BYTES and 2 * garbage >= self.nbytes
+        return garbage >= _COMPACTED_FROM_BYTES and 2 * garbage >= self._bytes_in_use
 
     def put(self, value: bytes, instead_of: int = 0) -> int:
         """Put one value in and return the reference to it, or -1 if a chunk must be opened first.
@@ -90,41 +91,77 @@ class ValueHeap:
         self._take(max(nbytes, self._next_chunk_bytes))
         self._next_chunk_bytes = min(2 * self._next_chunk_bytes, CHUNK_BYTES_MAX)
 
-    def compact(self, nbytes: int, move: Callable[[], None]) -> None:
+    def compact(self, nbytes: int, move: Callable[[], None], *, retires: bool) -> None:
         """Move the values that are in use into one chunk and free the others.
 
         Args:
             nbytes: the size of a value that must fit behind them.
             move: puts every value to which a record refers in anew.
+            retires: whether the others are kept until `release`, since there is a seal.
 
         Raises:
             StateFullError: the worker's memory for state is used up.
         """
-        self._take(self.nbytes - self._at[GARBAGE] + nbytes)
+        self._take(self._bytes_in_use - self._at[GARBAGE] + nbytes)
         move()
         *old, only = self.chunks
-        for _, chunk in old:
-            self._log.free(chunk)
+        if retires:
+            self.retired += [(only[0], chunk) for _, chunk in old]
+        else:
+            self._free(old)
         self.chunks = [only]
         self._at[GARBAGE] = 0
 
-    def free(self, is_freed: Callable[[int], bool]) -> None:
-        """Free the chunks of some segments, and close the chunk that was open."""
-        for segment, chunk in self.chunks:
-            if is_freed(segment):
-                self._log.free(chunk)
-        self.chunks = [one for one in self.chunks if not is_freed(one[0])]
-        self._at[HEAP_NEXT] = self._at[HEAP_STOP] = 0
+    def release(self, segment: int) -> None:
+        """Free what was retired up to a segment."""
+        self._free([one for one in self.retired if one[0] <= segment])
+        self.retired = [one for one in self.retired if one[0] > segment]
 
-    def put_aside(self) -> list[HeapChunk]:
+    def cut(self, segment: int) -> bool:
+        """Free the chunks of the segments behind one; the words of `at` are the caller's.
+
+        Returns:
+            whether that could not be done, since values that are older were moved there: then all
+            chunks stay, those too that were retired, and `GARBAGE` is to be counted.
+        """
+        if any(retired > segment for retired, _ in self.retired):
+            self.chunks = [*self.retired, *self.chunks]
+            self.retired = []
+            return True
+        self._free([one for one in self.chunks if one[0] > segment])
+        self.chunks = [one for one in self.chunks if one[0] <= segment]
+        return False
+
+    def free(self) -> None:
+        """Free all chunks."""
+        self._free([*self.chunks, *self.retired])
+        self.put_aside()
+
+    def put_aside(self) -> tuple[list[HeapChunk], list[HeapChunk]]:
         """Return the chunks, which are the caller's now, and begin without any."""
-        chunks, self.chunks = self.chunks, []
+        chunks, retired = self.chunks, self.retired
+        self.chunks, self.retired = [], []
         self._next_chunk_bytes = CHUNK_BYTES_MIN
         self._at[HEAP_NEXT] = self._at[HEAP_STOP] = self._at[GARBAGE] = 0
-        return chunks
+        return chunks, retired
+
+    def take_back(self, aside: tuple[list[HeapChunk], list[HeapChunk]]) -> None:
+        """Go on with chunks that were put aside."""
+        self.chunks, self.retired = aside
+
+    def count_garbage(self, living_bytes: int) -> None:
+        """Take note of how many bytes of values records refer to."""
+        self._at[GARBAGE] = self._bytes_in_use - living_bytes
+
+    @property
+    def _bytes_in_use(self) -> int:
+        return sum(chunk.size for _, chunk in self.chunks)
+
+    def _free(self, chunks: list[HeapChunk]) -> None:
+        for _, chunk in chunks:
+            self._log.free(chunk)
 
     def _take(self, nbytes: int) -> None:
-        segment = self._at[SEGMENT]
-        chunk = self._log.take(nbytes, segment, self._at[LIVE])
-        self.chunks.append((segment, chunk))
+        chunk = self._log.take(nbytes, self._at[LIVE])
+        self.chunks.append((self._at[SEGMENT], chunk))
         self._at[HEAP_NEXT], self._at[HEAP_STOP] = chunk.start, chunk.stop

@@ -1,6 +1,6 @@
-"""Older versions of records: how to go back to them, and to give them up; compiled.
+"""Going back to what records were at a seal, and reading it while they change; compiled.
 
-A record that was copied from a sealed segment to the tail refers to the version that it replaced.
+See `images` for how the images of records lie in memory.
 """
 
 from __future__ import annotations
@@ -10,25 +10,72 @@ from typing import Any
 import numba
 import numpy as np
 
-from ..transport.atomics import load, store
+from ..transport.atomics import copy, fence, inner, load, load_acquire, store
 from ..transport.compiling import njit
 from .index import (
     ABSENT,
     ALIVE,
     BASE,
-    GRANULE_SHIFT,
-    LIVE,
     SLOT_MASK,
     STRIDE,
-    TOMBSTONE,
     TYPE_AT,
     TYPE_BUCKETS,
     TYPE_PLACE,
     TYPE_RANKS,
-    TYPE_SEGMENTS,
+    USED,
+    after,
     bucket_of,
+    home_of,
     remove,
 )
+
+_TYPE_SLOTS = numba.types.Array(numba.int64, 1, "C", readonly=True)
+_BLOCK = 64
+"""How many records are copied before a fence."""
+
+
+@njit(numba.int64(numba.int64, numba.int64, numba.int64), cache=True, nogil=True, boundscheck=False)
+def count_images(begin: Any, stop: Any, size: Any) -> Any:
+    """Return how many images there are in a chunk, by its addresses and the width of an image."""
+    count = 0
+    while begin + (count + 1) * size <= stop and load_acquire(begin + count * size) != 0:
+        count += 1
+    return np.int64(count)
+
+
+@njit(
+    numba.void(numba.int64, numba.int64, numba.int64[::1]),
+    cache=True,
+    nogil=True,
+    boundscheck=False,
+)
+def image_numbers(begin: Any, size: Any, numbers: Any) -> None:
+    """Write the records of a chunk's images."""
+    for image in range(len(numbers)):
+        numbers[image] = load(begin + image * size) - 1
+
+
+# -- going back -----------------------------------------------------------------------------------
+
+
+@inner
+def _forget_key(place: Any, at: Any, buckets: Any, ranks: Any, slot: Any) -> None:
+    if (load(place[BASE] + slot * place[STRIDE] + 8) & 0xFF) == ALIVE:
+        bucket = bucket_of(place, at, buckets, ranks, slot)
+        if bucket >= 0:
+            remove(place, at, buckets, ranks, bucket)
+
+
+@njit(
+    numba.void(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS, _TYPE_SLOTS),
+    cache=True,
+    nogil=True,
+    boundscheck=False,
+)
+def forget_keys(place: Any, at: Any, buckets: Any, ranks: Any, slots: Any) -> None:
+    """Let the index forget the keys of records."""
+    for row in range(len(slots)):
+        _forget_key(place, at, buckets, ranks, slots[row])
 
 
 @njit(
@@ -37,53 +84,99 @@ from .index import (
     nogil=True,
     boundscheck=False,
 )
-def undo(place: Any, at: Any, buckets: Any, ranks: Any, first: Any, stop: Any) -> None:
-    """Let the index forget the records first … stop - 1, the newest ones of their keys.
-
-    It points to the version before each again, if there is one.
-    """
+def forget_new(place: Any, at: Any, buckets: Any, ranks: Any, first: Any, stop: Any) -> None:
+    """Let the index forget the keys of the records first … stop - 1."""
     for slot in range(first, stop):
-        link = load(place[BASE] + slot * place[STRIDE] + 8)
-        state, previous = link & 0xFF, link >> 32
-        if state == ABSENT:
+        _forget_key(place, at, buckets, ranks, np.int64(slot))
+
+
+@njit(numba.void(TYPE_PLACE, numba.int64, numba.int64), cache=True, nogil=True, boundscheck=False)
+def put_back(place: Any, begin: Any, count: Any) -> None:
+    """Let records be what their images are, the newest first."""
+    size = place[STRIDE] + 8
+    for image in range(count - 1, -1, -1):
+        at = begin + image * size
+        copy(place[BASE] + (load(at) - 1) * place[STRIDE], at + 8, place[STRIDE])
+
+
+@njit(numba.void(TYPE_PLACE, numba.int64, numba.int64), cache=True, nogil=True, boundscheck=False)
+def empty(place: Any, first: Any, stop: Any) -> None:
+    """Let the records first … stop - 1 be without a key."""
+    for slot in range(first, stop):
+        store(place[BASE] + slot * place[STRIDE] + 8, ABSENT)
+
+
+@njit(
+    numba.void(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS, _TYPE_SLOTS),
+    cache=True,
+    nogil=True,
+    boundscheck=False,
+)
+def enter_keys(place: Any, at: Any, buckets: Any, ranks: Any, slots: Any) -> None:
+    """Let the index know the keys of living records, which it does not."""
+    for row in range(len(slots)):
+        record = place[BASE] + slots[row] * place[STRIDE]
+        if (load(record + 8) & 0xFF) != ALIVE:
             continue
-        bucket = bucket_of(place, at, buckets, ranks, np.int64(slot))
-        at[LIVE] -= 1 if state == ALIVE else 0
-        if previous == 0:
-            remove(place, at, buckets, ranks, bucket)
-        else:
-            buckets[bucket] = (buckets[bucket] & ~SLOT_MASK) | np.uint64(previous)
-            before = load(place[BASE] + (previous - 1) * place[STRIDE] + 8) & 0xFF
-            at[LIVE] += 1 if before == ALIVE else 0
+        bucket = home_of(place, at, ranks, slots[row])
+        while buckets[bucket] != 0:
+            bucket = after(bucket, buckets)
+        tag = np.uint64(load(record)) & SLOT_MASK
+        buckets[bucket] = (tag << np.uint64(32)) | np.uint64(slots[row] + 1)
+        at[USED] += 1
+
+
+# -- reading beside the loop ----------------------------------------------------------------------
+
+
+@njit(
+    numba.int64(TYPE_PLACE, _TYPE_SLOTS, numba.int64, numba.int64, numba.int64[::1]),
+    cache=True,
+    nogil=True,
+    boundscheck=False,
+)
+def copy_records(place: Any, slots: Any, segment: Any, target: Any, changed: Any) -> Any:
+    """Copy records to an address; write the rows into `changed` that may not be what they were.
+
+    Those have changed behind `segment`, or are without a key now; returns how many.
+    """
+    count, stride = 0, place[STRIDE]
+    for first in range(0, len(slots), _BLOCK):
+        stop = min(first + _BLOCK, len(slots))
+        for row in range(first, stop):
+            copy(target + row * stride, place[BASE] + slots[row] * stride, stride)
+        fence()
+        for row in range(first, stop):
+            link = load(place[BASE] + slots[row] * stride + 8)
+            if (link & 0xFF) != ALIVE or (link >> 32) > segment:
+                changed[count] = row
+                count += 1
+    return np.int64(count)
 
 
 @njit(
     numba.void(
-        TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS, TYPE_SEGMENTS, numba.int64, numba.int64
+        *(TYPE_PLACE, numba.int64, numba.int64, _TYPE_SLOTS, _TYPE_SLOTS, numba.int64),
     ),
     cache=True,
     nogil=True,
     boundscheck=False,
 )
-def settle(place: Any, at: Any, buckets: Any, ranks: Any, dead: Any, first: Any, stop: Any) -> None:
-    """Give up what the records first … stop - 1 replaced: nothing goes back behind them any more.
+def copy_images(place: Any, begin: Any, count: Any, slots: Any, rows: Any, target: Any) -> None:
+    """Copy a chunk's images of some records to their rows at an address, the newest first.
 
-    `dead` counts the records without use, for each 64 KiB of the log.
+    Args:
+        place: of the store.
+        begin: the address of the chunk.
+        count: its images.
+        slots: the records, ascending: int64 (n,).
+        rows: their rows: int64 (n,).
+        target: the address of row 0.
     """
-    for slot in range(first, stop):
-        record = place[BASE] + slot * place[STRIDE]
-        link = load(record + 8)
-        state, previous = link & 0xFF, link >> 32
-        if previous != 0 and state != ABSENT:
-            before = place[BASE] + (previous - 1) * place[STRIDE]
-            store(before + 8, ABSENT)
-            dead[((previous - 1) * place[STRIDE]) >> GRANULE_SHIFT] += np.uint32(1)
-            store(record + 8, link & 0xFFFFFFFF)
-        if state == TOMBSTONE:
-            bucket = bucket_of(place, at, buckets, ranks, np.int64(slot))
-            if bucket >= 0:
-                remove(place, at, buckets, ranks, bucket)
-                store(record + 8, ABSENT)
-                dead[(slot * place[STRIDE]) >> GRANULE_SHIFT] += np.uint32(1)
-        elif state == ABSENT:
-            dead[(slot * place[STRIDE]) >> GRANULE_SHIFT] += np.uint32(1)
+    stride = place[STRIDE]
+    for image in range(count - 1, -1, -1):
+        at = begin + image * (stride + 8)
+        slot = load(at) - 1
+        found = np.searchsorted(slots, slot)
+        if found < len(slots) and slots[found] == slot:
+            copy(target + rows[found] * stride, at + 8, stride)

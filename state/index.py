@@ -1,6 +1,6 @@
 """The index of a store: open addressing by the hash's top bits, compiled.
 
-A bucket is one word: 32 bits of the hash (its *tag*) │ number of the key's newest record + 1; 0 is
+A bucket is one word: 32 bits of the hash (its *tag*) │ number of the key's record + 1; 0 is
 empty. Buckets are probed one after the other from the key's *home*, and removing closes the gap, so
 that nothing but the keys lies in the table. The home grows with the virtual node, then with the
 hash: a virtual node is a contiguous range of buckets. A worker owns but some of the virtual nodes,
@@ -19,7 +19,15 @@ import numba
 import numpy as np
 from numba import types
 
-from ..transport.atomics import copy, inner, load, prefetch_to_write, store
+from ..transport.atomics import (
+    copy,
+    fence,
+    inner,
+    load,
+    prefetch_to_write,
+    store,
+    store_release,
+)
 from ..transport.compiling import njit
 
 # PLACE: what never changes in the life of a store.
@@ -38,26 +46,26 @@ STOP = 1  # the end of the tail's chunk
 FREE = 2  # the last freed record of the tail + 1; they are a list, by #link
 USED = 3  # buckets in use
 LIVE = 4  # keys
-SEGMENT = 5  # of the tail
+SEGMENT = 5  # how many times the store was sealed, + 1
 HEAP_NEXT = 6  # where the next value goes, in bytes of the mapping
 HEAP_STOP = 7
 GARBAGE = 8  # bytes of values that no record refers to any more
 SPREAD = 9  # buckets per home, a fixed-point number
 LIMIT = 10  # of USED
 NEED = 11  # bytes of values of the row at which a loop stopped
-AT_WORDS = 12
+IMAGE_NEXT = 12  # where the next image goes, in bytes of the mapping
+IMAGE_STOP = 13
+AT_WORDS = 14
 
 # Why a loop stopped, as a negative row: -1 - row - REASON * ROWS_MAX.
-NODE, GROW, CHUNK, HEAP = 1, 2, 3, 4
+NODE, GROW, CHUNK, HEAP, IMAGE = 1, 2, 3, 4, 5
 ROWS_MAX = 1 << 40
 
 BLOCK = 32
 """Rows for which memory is fetched ahead."""
 
-ABSENT, ALIVE, TOMBSTONE = 0, 1, 2
-"""States of a record; a tombstone says that a key of a sealed segment was deleted."""
-
-GRANULE_SHIFT = 16  # the log's segments have one entry for each 64 KiB
+ABSENT, ALIVE = 0, 1
+"""States of a record."""
 
 _PAGE_MASK = 4095  # of the smallest pages
 SLOT_MASK = np.uint64(0xFFFFFFFF)
@@ -70,7 +78,6 @@ TYPE_PLACE = types.Array(numba.int64, 1, "C", readonly=True)
 TYPE_AT = numba.int64[::1]
 TYPE_BUCKETS = numba.uint64[::1]
 TYPE_RANKS = numba.int32[::1]
-TYPE_SEGMENTS = numba.uint32[::1]
 
 
 @inner
@@ -149,26 +156,55 @@ def _same_key(
 
 
 @inner
-def _is_tail(place: Any, at: Any, segments: Any, slot: Any) -> Any:
-    return np.int64(segments[(slot * place[STRIDE]) >> GRANULE_SHIFT]) == at[SEGMENT]
+def keep_image(place: Any, at: Any, slot: Any) -> Any:
+    """Keep an image of a living record before it changes, unless it did since the last seal.
+
+    The image is there before the record says so, and that before anything in it changes: so a
+    thread that copies the record, and then sees that nothing says so, has what was sealed.
+
+    Returns: IMAGE if there is no room for it, or 0.
+    """
+    record = place[BASE] + slot * place[STRIDE]
+    link = load(record + 8)
+    if (link >> 32) == at[SEGMENT]:
+        return 0
+    reason = _keep_image_of_any(place, at, slot)
+    if reason == 0:
+        store_release(record + 8, (link & 0xFFFFFFFF) | (at[SEGMENT] << 32))
+        fence()
+    return reason
+
+
+@inner
+def _keep_image_of_any(place: Any, at: Any, slot: Any) -> Any:
+    target = at[IMAGE_NEXT]
+    if target + place[STRIDE] + 8 > at[IMAGE_STOP]:
+        return IMAGE
+    copy(place[BASE] + target + 8, place[BASE] + slot * place[STRIDE], place[STRIDE])
+    store_release(place[BASE] + target, slot + 1)
+    at[IMAGE_NEXT] = target + place[STRIDE] + 8
+    return 0
 
 
 @inner
 def _new_slot(place: Any, at: Any) -> Any:
-    """Return a record of the tail, or -1 if its chunk is full."""
+    """Return a record without a key, or why there is none: -CHUNK or -IMAGE."""
     if at[FREE] > 0:
         slot = at[FREE] - 1
+        if at[SEGMENT] > 1 and _keep_image_of_any(place, at, slot):
+            return np.int64(-IMAGE)
         at[FREE] = load(place[BASE] + slot * place[STRIDE] + 8) >> 32
         return slot
     if at[NEXT] < at[STOP]:
         at[NEXT] += 1
         return at[NEXT] - 1
-    return np.int64(-1)
+    return np.int64(-CHUNK)
 
 
 @inner
-def _link(previous: Any, nulls: Any, state: Any) -> Any:
-    return (previous << 32) | (nulls << 8) | state
+def _link(above: Any, nulls: Any, state: Any) -> Any:
+    """Return the word `#link`; `above` is the segment, or the next free record + 1."""
+    return (above << 32) | (nulls << 8) | state
 
 
 @inner
@@ -200,40 +236,6 @@ def _reset(place: Any, record: Any) -> None:
 
 
 @inner
-def _to_tail(place: Any, at: Any, old: Any) -> Any:
-    """Copy a sealed record to the tail; return its new number, or -1 if the chunk is full."""
-    slot = _new_slot(place, at)
-    if slot < 0:
-        return slot
-    record, before = place[BASE] + slot * place[STRIDE], place[BASE] + old * place[STRIDE]
-    copy(record, before, place[STRIDE])
-    store(record + 8, _link(old + 1, (load(before + 8) & _NULLS) >> 8, load(before + 8) & 0xFF))
-    return slot
-
-
-@inner
-def _to_change(place: Any, at: Any, segments: Any, buckets: Any, bucket: Any) -> Any:
-    """Let a bucket point to a living record of the tail; return why it could not, or 0."""
-    slot = np.int64(buckets[bucket] & SLOT_MASK) - 1
-    if not _is_tail(place, at, segments, slot):
-        slot = _to_tail(place, at, slot)
-        if slot < 0:
-            return CHUNK
-        buckets[bucket] = (buckets[bucket] & ~SLOT_MASK) | np.uint64(slot + 1)
-    if (load(place[BASE] + slot * place[STRIDE] + 8) & 0xFF) == TOMBSTONE:
-        _revive(place, at, slot)
-    return 0
-
-
-@inner
-def _revive(place: Any, at: Any, slot: Any) -> None:
-    record = place[BASE] + slot * place[STRIDE]
-    _reset(place, record)
-    store(record + 8, (load(record + 8) & ~0xFF) | ALIVE)
-    at[LIVE] += 1
-
-
-@inner
 def _insert(
     place: Any, at: Any, buckets: Any, bucket: Any, hashed: Any, words: Any, null: Any
 ) -> Any:
@@ -246,10 +248,10 @@ def _insert(
             return HEAP
     slot = _new_slot(place, at)
     if slot < 0:
-        return CHUNK
+        return -slot
     record = place[BASE] + slot * place[STRIDE]
     store(record, int(hashed))
-    store(record + 8, _link(0, null, ALIVE))
+    store(record + 8, _link(at[SEGMENT], null, ALIVE))
     _store_key(place, at, record, words)
     _reset(place, record)
     buckets[bucket] = ((hashed & SLOT_MASK) << np.uint64(32)) | np.uint64(slot + 1)
@@ -260,7 +262,7 @@ def _insert(
 
 @njit(
     numba.int64(
-        *(TYPE_PLACE, TYPE_AT, TYPE_SEGMENTS, TYPE_BUCKETS, TYPE_RANKS),
+        *(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS),
         *(READ_U64, numba.int64, _READ_U32, TYPE_AT, numba.int64),
     ),
     cache=True,
@@ -270,7 +272,6 @@ def _insert(
 def find_or_insert(
     place: Any,
     at: Any,
-    segments: Any,
     buckets: Any,
     ranks: Any,
     hashes: Any,
@@ -279,7 +280,7 @@ def find_or_insert(
     slots: Any,
     start: Any,
 ) -> Any:
-    """Write the record of each key into `slots`, in the tail, from row `start` on.
+    """Write the record of each key, which may be changed, into `slots`, from row `start` on.
 
     `keys` is the address of their words, see `PackedKeys`.
     Rows are taken in blocks, for which buckets and records are fetched into the cache ahead.
@@ -321,10 +322,9 @@ def find_or_insert(
                     return -1 - row - reason * ROWS_MAX
                 slot = np.int64(buckets[bucket] & SLOT_MASK) - 1
             elif segment > 1:  # something was sealed
-                reason = _to_change(place, at, segments, buckets, bucket)
+                reason = keep_image(place, at, slot)
                 if reason:
                     return -1 - row - reason * ROWS_MAX
-                slot = np.int64(buckets[bucket] & SLOT_MASK) - 1
             slots[row] = slot
         if stop < min(first + BLOCK, rows):
             return -1 - stop - NODE * ROWS_MAX
@@ -349,7 +349,7 @@ def find(
     nulls: Any,
     slots: Any,
 ) -> None:
-    """Write the newest record of each key into `slots`, sealed or not; -1 if there is none.
+    """Write the record of each key into `slots`; -1 if there is none.
 
     `keys` as for `find_or_insert`, whose blocks these are, too.
     """
@@ -376,8 +376,7 @@ def find(
                     slot = np.int64(buckets[bucket] & SLOT_MASK) - 1
                     record = base + slot * stride
                     if _same_key(base, fixed, texts, record, hashed, words, null):
-                        if (load(record + 8) & 0xFF) == ALIVE:
-                            slots[row] = slot
+                        slots[row] = slot
                         break
                 bucket = after(bucket, buckets)
 
@@ -421,7 +420,6 @@ def remove(place: Any, at: Any, buckets: Any, ranks: Any, hole: Any) -> None:
     numba.int64(
         TYPE_PLACE,
         TYPE_AT,
-        TYPE_SEGMENTS,
         TYPE_BUCKETS,
         TYPE_RANKS,
         TYPE_PLACE,
@@ -435,7 +433,6 @@ def remove(place: Any, at: Any, buckets: Any, ranks: Any, hole: Any) -> None:
 def delete(
     place: Any,
     at: Any,
-    segments: Any,
     buckets: Any,
     ranks: Any,
     references: Any,
@@ -449,28 +446,36 @@ def delete(
     for row in range(start, len(slots)):
         slot = slots[row]
         record = place[BASE] + slot * place[STRIDE]
-        link = load(record + 8)
-        if (link & 0xFF) != ALIVE:
+        if (load(record + 8) & 0xFF) != ALIVE:
             continue
         bucket = bucket_of(place, at, buckets, ranks, slot)
-        if bucket < 0:  # an older version of its key
+        if bucket < 0:  # of another store in this log
             continue
-        if not _is_tail(place, at, segments, slot):
-            newer = _to_tail(place, at, slot)
-            if newer < 0:
-                return -1 - row - CHUNK * ROWS_MAX
-            buckets[bucket] = (buckets[bucket] & ~SLOT_MASK) | np.uint64(newer + 1)
-            record = place[BASE] + newer * place[STRIDE]
-            link = load(record + 8)
-        elif (link >> 32) == 0:
-            for position in range(len(references)):
-                reference = load(record + 8 * references[position])
-                at[GARBAGE] += ((reference & LENGTH_MASK) + 7) & ~7
-            remove(place, at, buckets, ranks, bucket)
-            store(record + 8, _link(at[FREE], 0, ABSENT))
-            at[FREE] = slot + 1
-            at[LIVE] -= 1
-            continue
-        store(record + 8, (link & ~0xFF) | TOMBSTONE)
+        if keep_image(place, at, slot):
+            return -1 - row - IMAGE * ROWS_MAX
+        for position in range(len(references)):
+            reference = load(record + 8 * references[position])
+            at[GARBAGE] += ((reference & LENGTH_MASK) + 7) & ~7
+        remove(place, at, buckets, ranks, bucket)
+        store(record + 8, _link(at[FREE], 0, ABSENT))
+        at[FREE] = slot + 1
         at[LIVE] -= 1
+    return np.int64(len(slots))
+
+
+@njit(
+    numba.int64(TYPE_PLACE, TYPE_AT, TYPE_PLACE, numba.int64),
+    cache=True,
+    nogil=True,
+    boundscheck=False,
+)
+def keep_images(place: Any, at: Any, slots: Any, start: Any) -> Any:
+    """Keep images of living records from `slots[start]` on, as `keep_image`.
+
+    Returns as `find_or_insert`.
+    """
+    for row in range(start, len(slots)):
+        alive = (load(place[BASE] + slots[row] * place[STRIDE] + 8) & 0xFF) == ALIVE
+        if alive and keep_image(place, at, slots[row]):
+            return -1 - row - IMAGE * ROWS_MAX
     return np.int64(len(slots))

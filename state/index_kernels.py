@@ -15,7 +15,6 @@ import numpy as np
 from ..transport.atomics import load
 from ..transport.compiling import njit
 from .index import (
-    ABSENT,
     ALIVE,
     BASE,
     READ_U64,
@@ -56,18 +55,13 @@ def rehash(place: Any, at: Any, old: Any, buckets: Any, ranks: Any) -> None:
     boundscheck=False,
 )
 def enter_records(place: Any, at: Any, buckets: Any, ranks: Any, first: Any, stop: Any) -> None:
-    """Enter the records first … stop - 1; those of older segments have been entered before.
-
-    A record takes the bucket of the version that it replaced.
-    """
+    """Enter those of the records first … stop - 1 that have a key."""
     for slot in range(first, stop):
         record = place[BASE] + slot * place[STRIDE]
-        link = load(record + 8)
-        if (link & 0xFF) == ABSENT:
+        if (load(record + 8) & 0xFF) != ALIVE:
             continue
-        replaced = np.uint64(link >> 32)
         bucket = home_of(place, at, ranks, np.int64(slot))
-        while buckets[bucket] != 0 and (replaced == 0 or (buckets[bucket] & SLOT_MASK) != replaced):
+        while buckets[bucket] != 0:
             bucket = after(bucket, buckets)
         tag = np.uint64(load(record)) & SLOT_MASK
         buckets[bucket] = (tag << np.uint64(32)) | np.uint64(slot + 1)
@@ -75,13 +69,11 @@ def enter_records(place: Any, at: Any, buckets: Any, ranks: Any, first: Any, sto
 
 @njit(numba.int64(TYPE_PLACE, READ_U64, TYPE_AT), cache=True, nogil=True, boundscheck=False)
 def scan(place: Any, buckets: Any, slots: Any) -> Any:
-    """Write the newest record of each key into `slots`, by virtual node; return their number."""
+    """Write the record of each key into `slots`, by virtual node; return their number."""
     count = 0
     for position in range(len(buckets)):
         entry = buckets[position]
         if entry != 0:
-            slot = np.int64(entry & SLOT_MASK) - 1
-            if (load(place[BASE] + slot * place[STRIDE] + 8) & 0xFF) == ALIVE:
-                slots[count] = slot
-                count += 1
+            slots[count] = np.int64(entry & SLOT_MASK) - 1
+            count += 1
     return np.int64(count)

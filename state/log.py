@@ -56,8 +56,6 @@ class ChunkLog:
     Attributes:
         memory: the mapping, uint8; bytes of chunks that were not taken are zero.
         address: of its first byte.
-        segments: uint32, one for each 64 KiB: the segment that a chunk belongs to (see `store`).
-        dead: uint32, one for each 64 KiB: records that begin there and are of no use any more.
         on_disk: uint8, one for each 64 KiB: whether it is pages of the file.
 
     Raises:
@@ -81,8 +79,6 @@ class ChunkLog:
             raise ResourceError(msg) from None
         self.memory: npt.NDArray[np.uint8] = np.frombuffer(self._mapping, np.uint8)
         self.address: int = self.memory.ctypes.data
-        self.segments: npt.NDArray[np.uint32] = np.zeros(granules, np.uint32)
-        self.dead: npt.NDArray[np.uint32] = np.zeros(granules, np.uint32)
         self._pages = PageFile(operator, budget.disk_folder)
         self.on_disk: npt.NDArray[np.uint8] = np.zeros(granules, np.uint8)
         self._in_memory: dict[int, int] = {}  # chunks in memory, the oldest first: start, size
@@ -92,8 +88,8 @@ class ChunkLog:
         self._free: defaultdict[int, list[int]] = defaultdict(list)
         self.nbytes = 0
 
-    def take(self, nbytes: int, segment: int, keys: int) -> Chunk:
-        """Return a chunk of at least `nbytes`, zeroed, that belongs to `segment`.
+    def take(self, nbytes: int, keys: int) -> Chunk:
+        """Return a chunk of at least `nbytes`, zeroed.
 
         Raises:
             StateFullError: the budget is used up; `keys` is for the message.
@@ -114,8 +110,6 @@ class ChunkLog:
         else:
             self._in_memory[chunk.start] = size
         self.nbytes += size
-        self.segments[_granules(chunk)] = segment
-        self.dead[_granules(chunk)] = 0
         return chunk
 
     def free(self, chunk: Chunk) -> None:

@@ -12,7 +12,7 @@ from ..transport.wire.batch import Batch
 from ..transport.wire.column import Column
 from ..transport.wire.types import DataType, Field, Schema
 from .keys import hash_keys
-from .records import RecordField
+from .records import RecordField, RecordLayout, column_of_references
 
 if TYPE_CHECKING:
     from .store import KeyedStore
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "column_name",
     "export_nodes",
+    "export_records",
     "export_slots",
     "field_columns",
     "import_nodes",
@@ -38,14 +39,34 @@ def export_nodes(store: KeyedStore, nodes: npt.NDArray[np.int64]) -> Batch:
 
 def export_slots(store: KeyedStore, slots: npt.NDArray[np.int64]) -> Batch:
     """Return the keys of some records as `export_nodes` does."""
-    columns = field_columns(store.records[slots], store.layout.fields)
-    for name, bit in store.layout.bits.items():
-        is_set = (store.records["#set"][slots] >> np.uint64(bit)) & np.uint64(1)
-        columns[set_column(name)] = Column.of(is_set.astype(np.bool_))
-    for field in store.layout.fields:
+    return export_records(store.layout, store.records[slots], store.memory)
+
+
+def export_records(
+    layout: RecordLayout, records: npt.NDArray[Any], memory: npt.NDArray[np.uint8]
+) -> Batch:
+    """Return records as `export_nodes` does.
+
+    Args:
+        layout: of the records.
+        records: each with a key, (n,).
+        memory: the log in which their references are positions.
+    """
+    columns = field_columns(records, layout.fields)
+    sets = {
+        name: (records["#set"] >> np.uint64(bit)) & np.uint64(1) == 1
+        for name, bit in layout.bits.items()
+    }
+    for name, is_set in sets.items():
+        columns[set_column(name)] = Column.of(is_set)
+    for field in layout.fields:
         if field.heap:
-            columns[column_name(field.name)] = store.values(field.name, slots, _BINARY)
-    return with_columns(store.keys_of(slots), columns)
+            references = records[field.name]
+            column = column_of_references(_BINARY, references, sets[field.name], memory)
+            columns[column_name(field.name)] = column
+    rows = np.arange(len(records))
+    keys = Batch(layout.keys, layout.key_columns(records, rows, memory), len(records))
+    return with_columns(keys, columns)
 
 
 def import_nodes(store: KeyedStore, batch: Batch) -> npt.NDArray[np.int64]:

@@ -23,15 +23,16 @@ __all__ = ["OneKey"]
 Int64s = npt.NDArray[np.int64]
 
 # The vector: addresses of what `index` works on, and of the key, its hash and its record.
-_PLACE, _AT, _SEGMENTS, _BUCKETS, _RANKS = range(5)
-_BUCKET_COUNT, _COLUMNS, _WORDS, _HASH, _SLOT = range(5, 10)
+_PLACE, _AT, _BUCKETS, _RANKS = range(4)
+_BUCKET_COUNT, _COLUMNS, _WORDS, _HASH, _SLOT = range(4, 9)
+_VECTOR_WORDS = 9
 
 
 class OneKey:
     """Looks single keys of 64-bit integers up in the index of a store.
 
     Args:
-        place, at, segments: of the store, see `index`.
+        place, at: of the store, see `index`.
         columns: how many integers a key has.
 
     Attributes:
@@ -39,9 +40,7 @@ class OneKey:
         address: where its words are.
     """
 
-    def __init__(
-        self, place: Int64s, at: Int64s, segments: npt.NDArray[np.uint32], columns: int
-    ) -> None:
+    def __init__(self, place: Int64s, at: Int64s, columns: int) -> None:
         self._words: Any = np.empty(columns, np.uint64)
         self.hashes = np.empty(1, np.uint64)
         self._slot = np.empty(1, np.int64)
@@ -49,9 +48,9 @@ class OneKey:
         self._write = struct.Struct(f"={columns}q").pack_into
         self._buckets: Any = None
         self._ranks: Any = None
-        self._always = (place, at, segments)
-        self._vector = np.zeros(10, np.int64)
-        self._vector[:3] = [array.ctypes.data for array in self._always]
+        self._always = (place, at)
+        self._vector = np.zeros(_VECTOR_WORDS, np.int64)
+        self._vector[:2] = [array.ctypes.data for array in self._always]
         self._vector[_COLUMNS:] = [
             *(columns, self.address, self.hashes.ctypes.data, self._slot.ctypes.data)
         ]
@@ -84,7 +83,7 @@ class OneKey:
 @direct
 @kernel("int64(int64)")
 def _find(vector: int) -> int:
-    known = carray(pointer(vector), 10, np.int64)
+    known = carray(pointer(vector), _VECTOR_WORDS, np.int64)
     place = carray(pointer(known[_PLACE]), index.PLACE_WORDS, np.int64)
     at = carray(pointer(known[_AT]), index.AT_WORDS, np.int64)
     buckets = carray(pointer(known[_BUCKETS]), known[_BUCKET_COUNT], np.uint64)
@@ -101,11 +100,9 @@ def _find(vector: int) -> int:
 @direct
 @kernel("int64(int64)")
 def _find_or_insert(vector: int) -> int:
-    known = carray(pointer(vector), 10, np.int64)
+    known = carray(pointer(vector), _VECTOR_WORDS, np.int64)
     place = carray(pointer(known[_PLACE]), index.PLACE_WORDS, np.int64)
     at = carray(pointer(known[_AT]), index.AT_WORDS, np.int64)
-    # As many segments as are asked for are there: their number is not read.
-    segments = carray(pointer(known[_SEGMENTS]), 1, np.uint32)
     buckets = carray(pointer(known[_BUCKETS]), known[_BUCKET_COUNT], np.uint64)
     ranks = carray(pointer(known[_RANKS]), 1 << place[index.NODE_BITS], np.int32)
     words = carray(pointer(known[_WORDS]), (1, known[_COLUMNS]), np.uint64)
@@ -114,6 +111,6 @@ def _find_or_insert(vector: int) -> int:
     no_nulls = carray(pointer(known[_SLOT]), 0, np.uint32)
     hash_words(words, hashes)
     done = index.find_or_insert(
-        place, at, segments, buckets, ranks, hashes, known[_WORDS], no_nulls, slots, 0
+        place, at, buckets, ranks, hashes, known[_WORDS], no_nulls, slots, 0
     )
     return slots[0] if done == 1 else done

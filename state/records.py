@@ -3,10 +3,13 @@
 A record has a fixed width, in words of eight bytes::
 
     #hash   the key's hash, see `keys`
-    #link   previous version + 1 (32 bits) │ null bits of the key columns (24) │ state (8)
+    #link   segment (32 bits) │ null bits of the key columns (24) │ state (8)
     #key    the key's words: columns of fixed width first, then one reference per text column
     #set    a bit per nullable field: whether it holds a value (only if there are such fields)
     …       the fields, each aligned to its own size
+
+The segment is the one in which the record last changed for the first time, see `store`. A record
+without a key has the next one of these in its place, + 1.
 
 A *reference* tells where bytes of variable size lie in the heap, which is a part of the same log:
 position in bytes (40 bits) │ length (24 bits).
@@ -31,6 +34,7 @@ from ..transport.wire.types import DataType, Schema
 from .values import copy_values
 
 __all__ = [
+    "HEADER_WORDS",
     "LENGTH_BITS",
     "VALUE_BYTES_MAX",
     "PackedKeys",

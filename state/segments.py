@@ -1,19 +1,21 @@
-"""Segments of a store: the chunks of their records, and what is put aside when it is cleared."""
+"""The chunks of a store's records, and what is put aside when it is cleared."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..configs.errors import StateFullError
 from .heap import HeapChunk
-from .index import ALIVE, FREE, LIVE, NEXT, SEGMENT, STOP
+from .images import RecordImages
+from .index import ALIVE, FREE, LIVE, NEXT, STOP
 from .log import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Chunk, ChunkLog
 
-__all__ = ["Cleared", "Extent", "RecordChunks"]
+__all__ = ["Cleared", "Extent", "ReachedRecords", "RecordChunks", "ranges_of"]
 
 
 @dataclass
@@ -21,27 +23,44 @@ class Extent:
     """The records of one chunk: first … stop - 1."""
 
     chunk: Chunk
-    segment: int
     first: int
+    stop: int
+
+
+class ReachedRecords(NamedTuple):
+    """How far the records reach at a moment: so many chunks, the last one up to a record."""
+
+    chunks: int
     stop: int
 
 
 @dataclass
 class Cleared:
-    """What `clear` dropped from sealed segments: a roll back brings it back."""
+    """What `clear` dropped while a seal could be gone back to: a roll back brings it back.
+
+    Attributes:
+        segment: the last one that was sealed by then.
+    """
 
     segment: int
     buckets: npt.NDArray[np.uint64]
     ranks: npt.NDArray[np.int32]
     at: npt.NDArray[np.int64]
     extents: list[Extent]
-    heap: list[HeapChunk]
+    heap: tuple[list[HeapChunk], list[HeapChunk]]
+    images: RecordImages
+
+    @property
+    def chunks(self) -> list[Chunk]:
+        """The chunks that it takes beside those of its images."""
+        in_use, retired = self.heap
+        return [one.chunk for one in self.extents] + [chunk for _, chunk in (*in_use, *retired)]
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory that it takes."""
-        chunks = [extent.chunk for extent in self.extents] + [chunk for _, chunk in self.heap]
-        return self.buckets.nbytes + sum(chunk.size for chunk in chunks)
+        chunks = sum(chunk.size for chunk in self.chunks)
+        return self.buckets.nbytes + chunks + self.images.nbytes
 
 
 class RecordChunks:
@@ -98,7 +117,7 @@ class RecordChunks:
         """
         self.close_tail()
         size, keys = self._record_bytes, self._at[LIVE]
-        chunk = self._log.take(max(self._next_chunk_bytes, 4 * size), self._at[SEGMENT], keys)
+        chunk = self._log.take(max(self._next_chunk_bytes, 4 * size), keys)
         self._next_chunk_bytes = min(2 * self._next_chunk_bytes, CHUNK_BYTES_MAX)
         first, stop = -(-chunk.start // size), chunk.stop // size
         if stop > self.records_max:
@@ -108,7 +127,7 @@ class RecordChunks:
                 f" the limit of {self.records_max:,} records: run more workers"
             )
             raise StateFullError(msg)
-        self._extents.append(Extent(chunk, self._at[SEGMENT], first, first))
+        self._extents.append(Extent(chunk, first, first))
         self._at[NEXT], self._at[STOP] = first, stop
 
     def close_tail(self) -> None:
@@ -116,21 +135,30 @@ class RecordChunks:
         self._note_tail()
         self._at[NEXT] = self._at[STOP] = self._at[FREE] = 0
 
-    def free(self, is_freed: Callable[[int], bool]) -> None:
-        """Free the chunks of some segments."""
-        self._free(lambda extent: is_freed(extent.segment))
+    @property
+    def mark(self) -> ReachedRecords:
+        """How far the records reach now."""
+        self._note_tail()
+        return ReachedRecords(len(self._extents), self._extents[-1].stop if self._extents else 0)
 
-    def free_dead(self, segment: int) -> None:
-        """Free the chunks up to a segment in which no record is alive."""
+    @property
+    def extents(self) -> Sequence[Extent]:
+        """The chunks; the list grows, and is another one once they were put aside."""
+        return self._extents
 
-        def is_dead(extent: Extent) -> bool:
-            granules = slice(
-                extent.chunk.start // CHUNK_BYTES_MIN, extent.chunk.stop // CHUNK_BYTES_MIN
-            )
-            dead = int(self._log.dead[granules].sum())
-            return extent.segment <= segment and dead == extent.stop - extent.first
+    def cut(self, mark: ReachedRecords) -> None:
+        """Free what is behind a mark; the words of the tail are the caller's to restore."""
+        for extent in self._extents[mark.chunks :]:
+            self._log.free(extent.chunk)
+        del self._extents[mark.chunks :]
+        if self._extents:
+            self._extents[-1].stop = mark.stop
 
-        self._free(is_dead)
+    def free(self) -> None:
+        """Free all chunks."""
+        for extent in self._extents:
+            self._log.free(extent.chunk)
+        self._extents = []
 
     def put_aside(self) -> list[Extent]:
         """Return the chunks, which are the caller's now, and begin without any."""
@@ -146,11 +174,16 @@ class RecordChunks:
         if self._extents and self._at[STOP]:
             self._extents[-1].stop = self._at[NEXT]
 
-    def _free(self, is_freed: Callable[[Extent], bool]) -> None:
-        kept = []
-        for extent in self._extents:
-            if is_freed(extent):
-                self._log.free(extent.chunk)
-            else:
-                kept.append(extent)
-        self._extents = kept
+
+def ranges_of(
+    extents: Sequence[Extent], until: ReachedRecords, since: ReachedRecords
+) -> list[tuple[int, int]]:
+    """Return the records between two marks as (first, stop)."""
+    found = []
+    for number in range(max(since.chunks - 1, 0), until.chunks):
+        extent = extents[number]
+        first = since.stop if number == since.chunks - 1 else extent.first
+        stop = until.stop if number == until.chunks - 1 else extent.stop
+        if first < stop:
+            found.append((first, stop))
+    return found

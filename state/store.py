@@ -1,13 +1,14 @@
 """KeyedStore: the state of one operator's keys on one worker: an index over a log of records.
 
-The log is a row of *segments*. The last one, the tail, is changed in place; `seal` closes it in
-O(1). Changing a key of a sealed segment appends a copy to the tail, which refers to the version
-that it replaced, and redirects the index. So what lies behind a seal is what has changed since, and
-`roll_back` cuts the log there: it follows the references back (FASTER's hybrid log, as in Slash,
-section 4.6.2.1).
+A record stays where it is as long as its key is there. `seal` is O(1): from then on, a record that
+changes for the first time leaves an image of itself in the log. So the images behind a seal say
+what has changed since; to go back, `roll_back` puts them back, which takes time for them alone; and
+a thread that writes a snapshot reads what was sealed beside the loop (`sealed_records`). What lies
+between two seals is a *segment*. `release` frees the images that only older seals needed.
 
-Records of the tail that are deleted are used again at once. Of sealed segments, what newer versions
-replaced is freed by `release`, and chunks without a living record are freed.
+FASTER, and Slash, section 4.6.2.1, copy the record to the log's tail instead, and leave the old one
+behind. Here numbers of records stand in timers, lists and windows, so these had to follow; and with
+keys that change at random, chunks of old ones are never all dead.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ import numpy.typing as npt
 from ..transport.wire.batch import Batch
 from ..transport.wire.column import Column
 from ..transport.wire.types import DataType
-from . import history, index, index_kernels, values
+from . import index, index_kernels, values
 from .budget import StateBudget
 from .heap import ValueHeap
+from .images import RecordImages
 from .index_table import IndexTable
 from .keys import virtual_node_of
 from .log import ChunkLog
@@ -31,7 +33,8 @@ from .node_transfer import export_nodes, import_nodes
 from .one_key import OneKey
 from .page_fetching import PageFetcher
 from .records import RecordLayout, column_of_references, text_words
-from .segments import Cleared, RecordChunks
+from .segments import RecordChunks
+from .store_epochs import StoreEpochs
 
 __all__ = ["KeyedStore"]
 
@@ -41,7 +44,7 @@ Hashes = npt.NDArray[np.uint64]
 _NO_NULLS = np.empty(0, np.uint32)
 
 
-class KeyedStore:
+class KeyedStore(StoreEpochs):
     """The records of one operator's keys on one worker.
 
     Args:
@@ -53,7 +56,7 @@ class KeyedStore:
 
     Attributes:
         records: all records, structured as `layout.dtype`; `records["spent"][slots]` reads a
-            field, and kernels take the array as it is. Only the tail may be written to.
+            field, and kernels take the array as it is. To be written to only as `slots` says.
         heap: the text and binary values to which records refer.
 
     Raises:
@@ -87,10 +90,9 @@ class KeyedStore:
         self._at[index.SEGMENT] = 1
         self.heap = ValueHeap(self._log, self._at)
         self._chunks = RecordChunks(self._log, self._at, size, count, name)
-        self._one = OneKey(self._place, self._at, self._log.segments, layout.fixed_words)
-        self._seals: list[tuple[int, int]] = []
-        self._settled = 0
-        self._cleared: list[Cleared] = []
+        self._images = RecordImages(self._log, self._at, size)
+        self._one = OneKey(self._place, self._at, layout.fixed_words)
+        self._seals, self._cleared = [], []
         self._table = IndexTable(self._place, self._at, self._log, self._chunks)
         self._fetcher = PageFetcher(self._place, self._at, self._log, self._table)
         self._start_empty()
@@ -117,6 +119,11 @@ class KeyedStore:
         return self._name
 
     @property
+    def memory(self) -> npt.NDArray[np.uint8]:
+        """The log, uint8, in which references are positions."""
+        return self._log.memory
+
+    @property
     def place(self) -> npt.NDArray[np.int64]:
         """Where the records are, as compiled code takes it: see `index`."""
         return self._place
@@ -124,18 +131,20 @@ class KeyedStore:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that the store takes: chunks and index."""
-        now = self._chunks.nbytes + self.heap.nbytes + self._table.buckets.nbytes
+        now = self._chunks.nbytes + self.heap.nbytes + self._images.nbytes
+        now += self._table.buckets.nbytes
         return now + sum(cleared.nbytes for cleared in self._cleared)
 
     def slots(self, hashes: Hashes, keys: Batch) -> Slots:
-        """Return the record of each key, in the tail; absent keys get a new one.
+        """Return the record of each key, to be read and written; absent keys get a new one.
 
         Args:
             hashes: of the keys, by `hash_keys`, uint64 (n,).
             keys: a batch with the key columns, n rows.
 
         Returns:
-            int64 (n,): record numbers, which hold until a key is deleted, or the store sealed.
+            int64 (n,): record numbers, which hold until a key is deleted. They may be written to
+            until the store is sealed; then `note` them again.
 
         Raises:
             StateFullError: the worker's memory for state is used up.
@@ -154,10 +163,7 @@ class KeyedStore:
         return self._find_or_insert(hashes, words.ctypes.data, _NO_NULLS)
 
     def find_one(self, *words: int) -> int:
-        """Return the record of one key, -1 if there is none; all key columns are 64-bit integers.
-
-        As of `find`, it may lie in a sealed segment.
-        """
+        """Return the record of one key as `find` does; all key columns are 64-bit integers."""
         return self._one.find(self._table.buckets, self._table.ranks, words)
 
     def slot_of_one(self, *words: int) -> int:
@@ -172,7 +178,7 @@ class KeyedStore:
 
         def go_on(row: int) -> int:
             table = self._table.buckets, self._table.ranks
-            known = (self._place, self._at, self._log.segments, *table)
+            known = (self._place, self._at, *table)
             return index.find_or_insert(*known, hashes[:stop], address, nulls, slots, row)
 
         stop = 0
@@ -183,7 +189,7 @@ class KeyedStore:
     def find(self, hashes: Hashes, keys: Batch) -> Slots:
         """Return the record of each key, -1 where there is none: int64 (n,).
 
-        It may lie in a sealed segment: read it, and write only through `slots`.
+        Read it; before it is written to, `note` it.
         """
         packed = self.layout.pack(keys)
         return self._find(hashes, packed.address, packed.nulls)
@@ -198,13 +204,26 @@ class KeyedStore:
         index.find(*known, hashes, address, nulls, slots)
         return slots
 
+    def note(self, slots: Slots) -> None:
+        """Note that these records are about to be written to; raise StateFullError.
+
+        For those that `slots` did not return since the last seal.
+        """
+        if not self._seals:
+            return
+        slots = np.ascontiguousarray(slots, np.int64)
+
+        def go_on(row: int) -> int:
+            return index.keep_images(self._place, self._at, slots, row)
+
+        self._run(go_on, len(slots), None)
+
     def delete(self, slots: Slots) -> None:
         """Delete the keys of these records; those that are deleted already are skipped."""
         slots = np.ascontiguousarray(slots, np.int64)
 
         def go_on(row: int) -> int:
-            table = self._table.buckets, self._table.ranks
-            known = (self._place, self._at, self._log.segments, *table)
+            known = (self._place, self._at, self._table.buckets, self._table.ranks)
             return index.delete(*known, self.layout.heap_words, slots, row)
 
         self._run(go_on, len(slots), None)
@@ -237,7 +256,7 @@ class KeyedStore:
         return slots, hashes
 
     def living(self) -> Slots:
-        """Return all records of a store that was never sealed, by their place: int64 (keys,)."""
+        """Return all records by their place: int64 (keys,)."""
         return self._chunks.living(self.records["#link"])
 
     def reserve(self, keys: int) -> None:
@@ -249,27 +268,14 @@ class KeyedStore:
     def clear(self) -> None:
         """Delete all keys and give the memory back to the kernel at once.
 
-        What lies in a segment that was sealed is only put aside, until `release`. The virtual nodes
-        stay known, and the index will grow to its size again in one step: stores of windows are
-        used again and again.
+        What a seal needs is only put aside, until `release`. The index will grow to its size again
+        in one step: stores of windows are used again and again.
         """
         self._table.usual_buckets = 1 << (len(self) * 8 // 5).bit_length()
-        if self._seals:
-            self._cut(self._seals[-1][1])
-            self._free(lambda segment: segment > self._seals[-1][1])
-            self._cleared.append(
-                Cleared(
-                    self._seals[-1][1],
-                    self._table.buckets,
-                    self._table.ranks,
-                    self._at.copy(),
-                    self._chunks.put_aside(),
-                    self.heap.put_aside(),
-                )
-            )
+        if self._seals and self._seals[-1].segment >= self._born:
+            self._put_aside()
         else:
-            self._free(lambda _: True)
-            self._log.give_back_words(self._table.buckets)
+            self._free_all()
         self._start_empty()
 
     # -- values of variable size --------------------------------------------------------------
@@ -323,83 +329,17 @@ class KeyedStore:
         return column_of_references(kind, records[name][slots], valid, self._log.memory)
 
     def _make_room(self, nbytes: int) -> None:
-        """Make room for a value: compact the heap, if no sealed record refers to it, or grow it."""
-        if self._seals or not self.heap.is_mostly_garbage:
-            self.heap.open_chunk(nbytes)
+        """Make room for a value: compact the heap, or let it grow."""
+        if self.heap.is_mostly_garbage:
+            self.heap.compact(nbytes, self._move_values, retires=bool(self._seals))
         else:
-            self.heap.compact(nbytes, self._move_values)
+            self.heap.open_chunk(nbytes)
 
     def _move_values(self) -> None:
         for extent in self._chunks:
             values.move_values(
                 self._place, self._at, self.layout.heap_words, extent.first, extent.stop
             )
-
-    # -- epochs -------------------------------------------------------------------------------
-
-    def seal(self, epoch: int) -> None:
-        """Close the tail: its records do not change any more. O(1).
-
-        Raises:
-            ValueError: `epoch` is not greater than that of the last seal.
-        """
-        if self._seals and epoch <= self._seals[-1][0]:
-            msg = f"epoch {epoch} after epoch {self._seals[-1][0]}"
-            raise ValueError(msg)
-        self._chunks.close_tail()
-        self._seals.append((epoch, int(self._at[index.SEGMENT])))
-        self._at[index.SEGMENT] += 1
-
-    def roll_back(self, epoch: int) -> None:
-        """Go back to the state of `seal(epoch)`: cut the log behind it.
-
-        It takes time for the records behind the seal alone.
-
-        Raises:
-            ValueError: there is no such seal, or it was released.
-        """
-        segment = self._segment_of(epoch)
-        while self._cleared and self._cleared[-1].segment >= segment:
-            self._restore(self._cleared.pop())
-        self._cut(segment)
-        self._free(lambda later: later > segment)
-        self._seals = [seal for seal in self._seals if seal[1] <= segment]
-        self._at[index.SEGMENT] = segment + 1
-
-    def release(self, epoch: int) -> None:
-        """Give up going back before `seal(epoch)`, and the memory that only that needed.
-
-        Raises:
-            ValueError: there is no such seal, or it was released.
-        """
-        segment = self._segment_of(epoch)
-        self._seals = [seal for seal in self._seals if seal[1] >= segment]
-        kept = []
-        for cleared in self._cleared:
-            if cleared.segment < segment:
-                for extent in cleared.extents:
-                    self._log.free(extent.chunk)
-                for _, chunk in cleared.heap:
-                    self._log.free(chunk)
-                self._log.give_back_words(cleared.buckets)
-            else:
-                kept.append(cleared)
-        self._cleared = kept
-        if kept:  # its records are not reached by this index
-            return
-        for extent in self._chunks:
-            if self._settled < extent.segment <= segment:
-                history.settle(
-                    self._place,
-                    self._at,
-                    self._table.buckets,
-                    self._table.ranks,
-                    self._log.dead,
-                    extent.first,
-                    extent.stop,
-                )
-        self._settled = segment
-        self._chunks.free_dead(segment)
 
     # -- virtual nodes ------------------------------------------------------------------------
 
@@ -429,9 +369,9 @@ class KeyedStore:
     # -- memory -------------------------------------------------------------------------------
 
     def _start_empty(self) -> None:
-        segment = self._at[index.SEGMENT]
+        self._born = int(self._at[index.SEGMENT])
         self._at[:] = 0
-        self._at[index.SEGMENT] = segment
+        self._at[index.SEGMENT] = self._born
         self._chunks.put_aside()
         self.heap.put_aside()
         self._table.start_empty()
@@ -451,38 +391,10 @@ class KeyedStore:
                     self._chunks.open_chunk()
                 case index.HEAP:
                     self._make_room(int(self._at[index.NEED]))
+                case index.IMAGE:
+                    self._images.open_chunk()
                 case index.GROW:
                     self._table.grow()
                 case _:
                     assert hashes is not None
                     self._table.see_nodes(hashes[row:])
-
-    # -- cutting ------------------------------------------------------------------------------
-
-    def _segment_of(self, epoch: int) -> int:
-        segments = dict(self._seals)
-        if epoch not in segments:
-            msg = f"no seal of epoch {epoch}; there are {list(segments)}"
-            raise ValueError(msg)
-        return segments[epoch]
-
-    def _cut(self, segment: int) -> None:
-        """Let the index forget all records behind a segment, the newest segment first."""
-        self._chunks.close_tail()
-        index_words = self._place, self._at, self._table.buckets, self._table.ranks
-        later = [extent for extent in self._chunks if extent.segment > segment]
-        for extent in sorted(later, key=lambda extent: -extent.segment):
-            history.undo(*index_words, extent.first, extent.stop)
-
-    def _free(self, is_freed: Callable[[int], bool]) -> None:
-        """Free what lies in some segments."""
-        self._chunks.free(is_freed)
-        self.heap.free(is_freed)
-
-    def _restore(self, cleared: Cleared) -> None:
-        self._free(lambda _: True)
-        self._log.give_back_words(self._table.buckets)
-        self._table.buckets, self._table.ranks = cleared.buckets, cleared.ranks
-        self._chunks.take_back(cleared.extents)
-        self.heap.chunks = cleared.heap
-        self._at[:] = cleared.at

@@ -119,6 +119,24 @@ def move_values(place: Any, at: Any, references: Any, first: Any, stop: Any) -> 
                 store(record + 8 * references[position], (target << 24) | length)
 
 
+@njit(
+    numba.int64(TYPE_PLACE, TYPE_PLACE, numba.int64, numba.int64),
+    cache=True,
+    nogil=True,
+    boundscheck=False,
+)
+def living_bytes(place: Any, references: Any, first: Any, stop: Any) -> Any:
+    """Return the bytes of the values to which the records first … stop - 1 refer."""
+    total = np.int64(0)
+    for slot in range(first, stop):
+        record = place[BASE] + slot * place[STRIDE]
+        if (load(record + 8) & 0xFF) == ABSENT:
+            continue
+        for position in range(len(references)):
+            total += ((load(record + 8 * references[position]) & LENGTH_MASK) + 7) & ~7
+    return total
+
+
 @njit(numba.int64(TYPE_PLACE, TYPE_PLACE, TYPE_AT), cache=True, nogil=True, boundscheck=False)
 def initial_ones(place: Any, slots: Any, found: Any) -> Any:
     """Write those records into `found` whose fields all have their initial values.

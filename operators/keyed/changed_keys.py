@@ -7,30 +7,36 @@ the keys that were written to since. A key is what the latest version says that 
 So that there are few files, and not much in them that is of no use any more, every `VERSIONS_MAX`
 snapshots one version takes the place of all but the first; once more than half of the keys have
 changed since the first one, that is made anew.
+
+At the marker the state is only sealed. The rows of a version are made by the thread that writes
+them, from what was sealed. Lists and maps are found through indexes, which that thread cannot read
+beside the loop: of keys that have any, the rows that have changed are made at the marker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...state.budget import StateBudget
-from ...state.index import ALIVE
 from ...state.keys import hash_keys
-from ...state.records import RecordField, RecordLayout
+from ...state.records import HEADER_WORDS, RecordField, RecordLayout
+from ...state.sealed_records import SealedRecords, is_alive
 from ...state.store import KeyedStore
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType, Field, Schema
+from ..sealing import Epochs
 from ..snapshots import StateChunk
 
 if TYPE_CHECKING:
     from .keyed_state import KeyedState
 
-__all__ = ["ChangedKeys", "StateVersions", "is_a_version", "latest_rows"]
+__all__ = ["StateVersions", "is_a_version", "latest_rows"]
 
 Slots = npt.NDArray[np.int64]
 
@@ -40,104 +46,172 @@ VERSIONS_MAX = 16
 GONE = "#gone"
 """The column of a batch that begins a version: the keys that are gone since the one before."""
 
-_SINCE_LAST, _SINCE_FIRST = 1, 2
+AS_LOADED = 0
+"""The epoch of the seal of state that was loaded, and has not changed since."""
 
 
-class ChangedKeys:
-    """Which keys of a store were written to or deleted since the last version, and the first."""
+class _Changes:
+    """The records that have changed in a segment, and in those of earlier changes."""
 
-    def __init__(self, store: KeyedStore) -> None:
-        self._store = store
-        self._marks = np.zeros(len(store.records), np.uint8)  # takes memory where it is written to
-        self._stop = 0
-        self._gone: list[tuple[int, Batch]] = []
-
-    def note(self, slots: Slots) -> None:
-        """Note records that may have been written to."""
-        if len(slots):
-            self._marks[slots] = _SINCE_LAST | _SINCE_FIRST
-            self._stop = max(self._stop, int(slots.max()) + 1)
-
-    def note_gone(self, slots: Slots) -> None:
-        """Note records that are about to be deleted; those that are not alive are skipped."""
-        slots = self._alive(slots)
-        if len(slots):
-            self._gone.append((_SINCE_LAST | _SINCE_FIRST, self._store.keys_of(slots)))
-
-    def take(self, *, since_first: bool) -> tuple[Batch, Slots]:
-        """Return the keys that are gone, and the records of those that changed, since a version.
-
-        What was noted counts as part of the version that is made now.
-        """
-        wanted = _SINCE_FIRST if since_first else _SINCE_LAST
-        marks = self._marks[: self._stop]
-        slots = self._alive(np.flatnonzero(marks & wanted))
-        gone = [keys for mark, keys in self._gone if mark & wanted]
-        marks &= ~np.uint8(_SINCE_LAST)
-        self._gone = [(_SINCE_FIRST, keys) for _, keys in self._gone]
-        schema = self._store.layout.keys
-        return (Batch.concat(gone) if gone else Batch.empty(schema)), slots
-
-    def forget(self) -> None:
-        """Begin anew: all keys are part of the version that is made now."""
-        self._marks[: self._stop] = 0
-        self._stop = 0
-        self._gone = []
+    def __init__(self, sealed: SealedRecords, earlier: Sequence[_Changes] = ()) -> None:
+        self.sealed = sealed
+        self._earlier = tuple(earlier)
+        self._counted = sealed.changes + sum(one.count for one in earlier)
 
     @property
-    def since_first(self) -> int:
-        """How many keys have changed, or are gone, since the first version."""
-        changed = int(np.count_nonzero(self._marks[: self._stop]))
-        return changed + sum(keys.num_rows for _, keys in self._gone)
+    def count(self) -> int:
+        """How many they are, or more as long as nobody has asked which ones."""
+        known = vars(self).get("slots")
+        return self._counted if known is None else len(known)
 
-    def _alive(self, slots: Slots) -> Slots:
-        links = self._store.records["#link"][slots]
-        return slots[(links & np.uint64(0xFF)) == ALIVE]
+    def settle(self) -> None:
+        """Find out what has changed, unless the thread that wrote it has: it is for later ones."""
+        _ = self.gone, self.slots
+
+    @cached_property
+    def gone(self) -> Batch:
+        """The keys that were there before and may be gone; if not, the version has them."""
+        changed = self.sealed.changed()
+        then, now = self.sealed.read(changed, before=True), self.sealed.read(changed)
+        left = then[is_alive(then) & ~(is_alive(now) & _same_keys(self.sealed.layout, then, now))]
+        keys = self.sealed.layout.key_columns(left, np.arange(len(left)), self.sealed.memory)
+        batch = Batch(self.sealed.layout.keys, keys, len(left))
+        return Batch.concat([*(one.gone for one in self._earlier), batch])
+
+    @cached_property
+    def slots(self) -> Slots:
+        """The records, ascending: int64 (n,)."""
+        return np.unique(
+            np.concatenate([*(one.slots for one in self._earlier), self.sealed.changed()])
+        )
+
+
+class _MadeRows:
+    """Rows that were made at the marker, until they count."""
+
+    def __init__(self, rows: Batch) -> None:
+        self._rows: Batch | None = rows
+
+    def __call__(self) -> Batch:
+        assert self._rows is not None
+        return self._rows
+
+    def drop(self) -> None:
+        """Give up the rows, which are in a file."""
+        self._rows = None
 
 
 class StateVersions:
-    """The versions of one operator's state.
+    """The versions of one operator's state, which is sealed with each.
 
     Args:
         state: of the operator on this worker.
         name: of the object, unlike that of any other of the job, for the chunks' identities.
-        chunks: the versions that the state was loaded from, if they have identities.
+        loaded: the versions that the state was loaded from just now.
     """
 
-    def __init__(self, state: KeyedState, name: str, chunks: Sequence[StateChunk] = ()) -> None:
-        self._state, self._name = state, name
-        self._changed = state.note_changes()
+    def __init__(
+        self, state: KeyedState, name: str, loaded: Sequence[Sequence[StateChunk]] = ()
+    ) -> None:
+        self.state, self._name = state, name
         self._first: list[StateChunk] = []
         self._later: list[list[StateChunk]] = []
-        for chunk in chunks:
-            if is_a_version(chunk.rows):
-                self._later.append([])
-            (self._later[-1] if self._later else self._first).append(chunk)
+        self._changes: list[_Changes] = []  # of the later versions that were made here
+        if loaded:
+            self._first, *self._later = map(list, loaded)
+            state.seal(AS_LOADED)
+        self._loaded = len(self._later)
+        self._epochs: Epochs[tuple[list[StateChunk], list[list[StateChunk]], list[_Changes], int]]
+        self._epochs = Epochs()
 
     def chunks(self, epoch: int) -> Sequence[StateChunk]:
-        """Return the versions of the state as it is now; one for this epoch is made."""
-        self._state.settle()
-        anew = not self._first or 2 * self._changed.since_first > len(self._state.store)
-        if anew:
-            self._changed.forget()
-            self._first = self._named(epoch, self._state.export_all())
-            self._later = []
-        else:
-            merged = len(self._later) >= VERSIONS_MAX
-            gone, slots = self._changed.take(since_first=merged)
-            if merged:
-                self._later = []
-            if gone.num_rows or len(slots):
-                batches = [_marked(gone), *self._state.export(slots)]
-                self._later.append(self._named(epoch, batches))
+        """Seal the state and return its versions; one for this epoch is made."""
+        self.state.seal(epoch)
+        sealed = self.state.store.sealed(epoch)
+        if self._is_due_anew(sealed):
+            self._first, self._later, self._changes = self._all(epoch, sealed), [], []
+            self._loaded = 0
+        elif sealed.changes:
+            merges = len(self._later) >= VERSIONS_MAX
+            changes = _Changes(sealed, self._changes if merges else ())
+            self._later = [*([] if merges else self._later), self._version(epoch, changes)]
+            self._changes = [*([] if merges else self._changes), changes]
+        self._epochs.add(epoch, (self._first, self._later, self._changes, self._loaded))
         return [chunk for version in (self._first, *self._later) for chunk in version]
 
-    def _named(self, epoch: int, batches: Sequence[Batch]) -> list[StateChunk]:
+    def roll_back(self, epoch: int) -> None:
+        """Go back to the state of an epoch, and its versions; raise ValueError."""
+        self._first, self._later, self._changes, self._loaded = self._epochs.back_to(epoch)
+        self.state.roll_back(epoch)
+
+    def release(self, epoch: int) -> None:
+        """Give up going back before an epoch, whose versions are in files; raise ValueError."""
+        first, later, changes, _ = self._epochs[epoch]
+        for one in changes:
+            one.settle()
+        self._epochs.release(epoch)
+        self.state.release(epoch)
+        for chunk in (one for version in (first, *later) for one in version):
+            if isinstance(chunk.held, _MadeRows):
+                chunk.held.drop()
+
+    def _is_due_anew(self, sealed: SealedRecords) -> bool:
+        if not self._first or (self._loaded and len(self._later) >= VERSIONS_MAX):
+            return True
+        count = sealed.changes + sum(one.count for one in self._changes)
+        return 2 * count > len(self.state.store)
+
+    def _all(self, epoch: int, sealed: SealedRecords) -> list[StateChunk]:
+        if self.state.has_entries:
+            return self._made(epoch, self.state.export(self.state.store.living()))
+        rows = [partial(self._piece, sealed, number) for number in range(max(sealed.pieces, 1))]
+        return self._named(epoch, rows)
+
+    def _piece(self, sealed: SealedRecords, number: int) -> Batch:
+        slots = sealed.piece(number) if sealed.pieces else np.empty(0, np.int64)
+        records = sealed.read(slots)
+        return self.state.export_sealed(sealed, records[is_alive(records)])
+
+    def _version(self, epoch: int, changes: _Changes) -> list[StateChunk]:
+        if not self.state.has_entries:
+            return self._named(
+                epoch, [partial(_gone_rows, changes), partial(self._rows_of, changes)]
+            )
+        slots = changes.slots
+        alive = slots[is_alive(self.state.store.records[slots])]
+        return self._made(epoch, [_marked(changes.gone), *self.state.export(alive)])
+
+    def _rows_of(self, changes: _Changes) -> Batch:
+        records = changes.sealed.read(changes.slots)
+        return self.state.export_sealed(changes.sealed, records[is_alive(records)])
+
+    def _made(self, epoch: int, batches: Iterable[Batch]) -> list[StateChunk]:
+        rows = [_MadeRows(one) for n, one in enumerate(batches) if one.num_rows or n == 0]
+        return self._named(epoch, rows)
+
+    def _named(self, epoch: int, rows: Sequence[Callable[[], Batch]]) -> list[StateChunk]:
         return [
-            StateChunk(batch, f"{self._name}-{epoch}-{number}")
-            for number, batch in enumerate(batches)
-            if batch.num_rows or number == 0
+            StateChunk(make, f"{self._name}-{epoch}-{number}") for number, make in enumerate(rows)
         ]
+
+
+def _gone_rows(changes: _Changes) -> Batch:
+    return _marked(changes.gone)
+
+
+def _same_keys(
+    layout: RecordLayout, some: npt.NDArray[Any], others: npt.NDArray[Any]
+) -> npt.NDArray[np.bool_]:
+    """Return which records have bit by bit the same key; texts lie at the same place."""
+    shape = (len(some), layout.words)
+    words, other_words = (one.view(np.uint64).reshape(shape) for one in (some, others))
+    nulls = np.uint64(0xFFFFFFFF)
+    same = (words[:, 0] == other_words[:, 0]) & (
+        (words[:, 1] & nulls) == (other_words[:, 1] & nulls)
+    )
+    keys = slice(HEADER_WORDS, layout.fields_start)
+    alike: npt.NDArray[np.bool_] = same & (words[:, keys] == other_words[:, keys]).all(axis=1)
+    return alike
 
 
 def is_a_version(batch: Batch) -> bool:

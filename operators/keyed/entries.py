@@ -175,7 +175,18 @@ class EntriesHandle(ABC):
 
     def forget(self) -> None:
         """Forget the entries of all keys, which keep no ids either."""
-        self._entries.store.clear()
+        for store in self.stores:
+            store.drop()
+
+    @property
+    def stores(self) -> list[KeyedStore]:
+        """Where its entries are."""
+        return [self._entries.store]
+
+    def roll_back(self, epoch: int) -> Int64s:
+        """Go back to a seal of the stores; return the records of entries that come back."""
+        changed = [store.roll_back(epoch) for store in self.stores]
+        return changed[0]
 
     @property
     def _kept_fields(self) -> tuple[str, ...]:
@@ -255,7 +266,8 @@ class ListHandle(EntriesHandle):
 
     def __setitem__(self, place: int, value: Any) -> None:
         """Replace a value; raise IndexError if there is none at that place."""
-        self._write(self._entry(place), value)
+        slot, place = self._slot(), self._place(place)
+        self._write(self._entries.put(self._ids[slot], place), value)
 
     def get(self) -> list[Any]:
         """Return all values."""
@@ -273,12 +285,16 @@ class ListHandle(EntriesHandle):
         self._resize(slot, 0)
 
     def _entry(self, place: int) -> int:
-        slot = self._slot()
-        size = self._sizes[slot]
+        return self._entries.find(self._ids[self._slot()], self._place(place))
+
+    def _place(self, place: int) -> int:
+        """Return a place counted from the begin; raise IndexError if there is no value."""
+        size = self._sizes[self._slot()]
         if not -size <= place < size:
             msg = f"{self.declaration.name!r} has {size} values, none at {place}"
             raise IndexError(msg)
-        return self._entries.find(self._ids[slot], place % size)
+        placed: int = place % size
+        return placed
 
 
 class MapHandle(EntriesHandle):
@@ -300,10 +316,10 @@ class MapHandle(EntriesHandle):
         word = DataType.parse("int64")
         self._order = _Entries(budget, keyed.name, virtual_nodes, word)
 
-    def forget(self) -> None:
-        """Forget the entries of all keys."""
-        super().forget()
-        self._order.store.clear()
+    @property
+    def stores(self) -> list[KeyedStore]:
+        """Where its entries are, and their order."""
+        return [self._entries.store, self._order.store]
 
     def _ats(self, ids: Int64s, places: Int64s) -> Int64s:
         return np.asarray(self._order.store.records["value"][self._order.find_all(ids, places)])
@@ -362,8 +378,8 @@ class MapHandle(EntriesHandle):
         last_entry = self._order.find(owner, last)
         if place != last:  # the last one takes its place
             moved = self._order.values[last_entry]
-            self._order.values[self._order.find(owner, place)] = moved
-            self._entries.positions[self._entries.find(owner, moved)] = place
+            self._order.values[self._order.put(owner, place)] = moved
+            self._entries.positions[self._entries.put(owner, moved)] = place
         self._order.delete(last_entry)
         self._entries.delete(entry)
         self._resize(slot, last)

@@ -82,6 +82,7 @@ class Expiry:
 
     def __init__(self, keyed: KeyedStore, name: str, ttl_ns: int, moment: Moment) -> None:
         ends = expiry_fields(name)[0].name
+        self._keyed = keyed
         self._times: Any = keyed.records[ends].data
         self._array = keyed.records[ends]
         self._queue = TimerQueue(keyed, ends, queued_field(ends))
@@ -125,8 +126,18 @@ class Expiry:
             self._queue.schedule(np.unique(np.array(written, np.int64)))
 
     def take_due(self, until_ns: int) -> tuple[Any, Any]:
-        """Return records as `TimerQueue.take_due`, out of at most `FREED_PER_TURN` entries."""
-        return self._queue.take_due(until_ns, FREED_PER_TURN)
+        """Return records as `TimerQueue.take_due`, out of at most `FREED_PER_TURN` entries.
+
+        They may be written to.
+        """
+        slots, unset = self._queue.take_due(until_ns, FREED_PER_TURN)
+        self._keyed.note(slots)
+        self._keyed.note(unset)
+        return slots, unset
+
+    def drop_written(self) -> None:
+        """Forget what was written since `settle`, as the state goes back before it."""
+        self._written = []
 
 
 _VALUE_READS = ("get", "__len__", "__iter__")
@@ -136,13 +147,14 @@ _VALUE_WRITES = ("add", "set", "append")
 class ExpiringMap(MapHandle):
     """A map whose entries are gone one by one."""
 
-    __slots__ = ("_holders", "expiry")
+    __slots__ = ("_holders", "_keyed", "expiry")
 
     ENTRY_FIELDS = (*expiry_fields("value"), RecordField("holder", np.dtype(np.int64)))
 
     def start(self, keyed: KeyedStore, ttl_ns: int, moment: Moment) -> None:
         """Begin to count; called once."""
         self.expiry = Expiry(self._entries.store, "value", ttl_ns, moment)
+        self._keyed = keyed
         self._holders: Any = self._entries.store.records["holder"].data
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -163,6 +175,12 @@ class ExpiringMap(MapHandle):
         np.asarray(self._holders)[entries] = slots
         self.expiry.enter(entries)
 
+    def roll_back(self, epoch: int) -> Any:
+        """Go back to a seal, and enter the entries that come back."""
+        entries = super().roll_back(epoch)
+        self.expiry.enter(entries)
+        return entries
+
     def __len__(self) -> int:
         return len(self._words())
 
@@ -170,6 +188,7 @@ class ExpiringMap(MapHandle):
         """Remove what is gone at a time; return the records whose entries they were."""
         entries, _ = self.expiry.take_due(until_ns)
         holders = self._entries.store.records["holder"][entries]
+        self._keyed.note(np.unique(holders))
         for entry, slot in zip(entries.tolist(), holders.tolist(), strict=True):
             self._remove(slot, entry)
         return np.unique(holders)

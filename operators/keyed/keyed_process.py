@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Keyed", "KeyedCoProcess", "KeyedProcess", "compiled"]
 
 _NO_ROW = object()
-_SEALED = ("_sealed", "_sealed_beside")
+_SEALED = ("_sealed",)
 _WORKER_METHODS = ("on_watermark", "deadline_ns", "on_deadline", "close")
 """What a worker calls to let timers fire: classes of users must not replace it."""
 
@@ -246,8 +246,7 @@ class Keyed(SealedKeys):
         context = self._opened()
         watermark_ns = self._watermark_ns
         state = KeyedState(context, self.declared, first, context.keys[0], watermark_ns)
-        object.__setattr__(self, "_state", state)
-        vars(self).update(state.handles)
+        self._know(state)
         return state
 
     def _bound_rows(self, batch: Batch, port: int, out: Output) -> Iterator[Row]:

@@ -13,18 +13,19 @@ import numpy.typing as npt
 from ...configs.errors import UsageError
 from ...state.declarations import StateDeclaration
 from ...state.keys import hash_keys
-from ...state.node_transfer import export_slots, with_columns
+from ...state.node_transfer import export_records, export_slots, with_columns
 from ...state.records import RecordField, RecordLayout
 from ...state.store import KeyedStore
 from ...state.timers import NO_TIME, TimerQueue
 from ..rows import fail_at
-from .changed_keys import ChangedKeys
+from ..sealing import Epochs
 from .entries import EntriesHandle, ListHandle, MapHandle, id_field
 from .expiry import Moment, expiring, expiry_fields, ttl_ns_of
 from .handles import Cursor, Handle, TimerHandle, class_of, queued_field
 from .timer_chain import FIRED_AT_THE_END_MAX, TimerChain
 
 if TYPE_CHECKING:
+    from ...state.sealed_records import SealedRecords
     from ...transport.wire.batch import Batch
     from ..process import InstanceContext, Output
 
@@ -100,7 +101,7 @@ class KeyedState:
             which for which, timer in enumerate(self._timers) if timer.declaration.clock == "event"
         ]
         self._touched: list[Slots] = []
-        self._changed: ChangedKeys | None = None
+        self._sealed: Epochs[int] = Epochs()  # up to when was freed
         self._key_class = _key_class(self._keys)
 
     def _handle(
@@ -170,9 +171,6 @@ class KeyedState:
                 queue.schedule(slots)
         for slots in touched:
             initial = self.store.initial(slots)
-            if self._changed is not None:
-                self._changed.note(slots)
-                self._changed.note_gone(initial)
             if len(initial):
                 self.store.delete(initial)
 
@@ -258,6 +256,7 @@ class KeyedState:
         if not due:
             return
         slots = np.unique(np.array([slot for _, _, _, slot in due], np.int64))
+        self.store.note(slots)
         columns = [column.to_pylist() for column in self.store.keys_of(slots).columns]
         keys = dict(zip(slots.tolist(), zip(*columns, strict=True), strict=True))
         same_clock = [n for n, t in enumerate(self._timers) if t.declaration.clock == clock]
@@ -346,10 +345,6 @@ class KeyedState:
         self.settle()
         return self.export(self.store.scan(nodes)[0])
 
-    def export_all(self) -> list[Batch]:
-        """Return the values of all keys, as `dump` does."""
-        return list(self.export(self.store.living()))
-
     def export(self, slots: Slots) -> Iterator[Batch]:
         """Yield the values of the keys of records, as `dump` does."""
         batches = [export_slots(self.store, slots)]
@@ -357,18 +352,60 @@ class KeyedState:
             rows, columns = handle.dump(slots)
             batches.append(with_columns(self.store.keys_of(slots[rows]), columns))
         for batch in batches:
-            times = np.zeros(batch.num_rows, np.int64) if self.ttl_clock == "event" else None
-            yield batch.with_times(times)
+            yield self._with_times(batch)
+
+    def export_sealed(self, sealed: SealedRecords, records: npt.NDArray[Any]) -> Batch:
+        """Return the values of records that were sealed as `dump` does; from any thread.
+
+        Of keys that have no lists and maps.
+        """
+        return self._with_times(export_records(sealed.layout, records, sealed.memory))
+
+    def _with_times(self, batch: Batch) -> Batch:
+        times = np.zeros(batch.num_rows, np.int64) if self.ttl_clock == "event" else None
+        return batch.with_times(times)
 
     def dumps_as(self, rows: Batch) -> bool:
         """Return whether rows that begin a dump have the columns that this state has."""
         return rows.schema == export_slots(self.store, np.empty(0, np.int64)).schema
 
-    def note_changes(self) -> ChangedKeys:
-        """Note from now on which keys change."""
+    def seal(self, epoch: int) -> None:
+        """Let the state as it is now be one to go back to; raise ValueError unless it is new."""
         self.settle()
-        self._changed = ChangedKeys(self.store)
-        return self._changed
+        self._sealed.add(epoch, self._freed_until_ns)
+        for store in self._stores:
+            store.seal(epoch)
+
+    def has_seal(self, epoch: int) -> bool:
+        """Return whether there is a seal of an epoch."""
+        return epoch in self._sealed
+
+    def roll_back(self, epoch: int) -> None:
+        """Go back to the state of a seal; raise ValueError if there is none."""
+        self.cursor[0] = None
+        self._touched = []
+        self._freed_until_ns = self._sealed.back_to(epoch)
+        slots = self.store.roll_back(epoch)
+        for handle in self._with_entries:
+            handle.roll_back(epoch)
+        for expiring_handle in self._expiring:
+            expiring_handle.expiry.drop_written()
+        self._enter(slots)
+
+    def release(self, epoch: int) -> None:
+        """Give up going back before a seal; raise ValueError if there is none."""
+        self._sealed.release(epoch)
+        for store in self._stores:
+            store.release(epoch)
+
+    @property
+    def has_entries(self) -> bool:
+        """Whether keys have lists or maps."""
+        return bool(self._with_entries)
+
+    @property
+    def _stores(self) -> list[KeyedStore]:
+        return [self.store, *(one for each in self._with_entries for one in each.stores)]
 
     def load(self, batch: Batch) -> None:
         """Take what another dumped, in its order; raise StateFullError."""
@@ -378,11 +415,13 @@ class KeyedState:
                 handle.load(self.store.slots(hashes, batch), batch)
                 return
         slots = self.store.import_nodes(batch)
-        if self._changed is not None:
-            self._changed.note(slots)
         for handle in self._with_entries:  # which follow, and get other ids here
             for name in (handle.name, id_field(handle.name)):
                 self.store.records[name][slots] = 0
+        self._enter(slots)
+
+    def _enter(self, slots: Slots) -> None:
+        """Enter the timers of records that came from elsewhere."""
         for queue in self._queues:
             queue.enter(slots)
         for expiring_handle in self._expiring:
@@ -391,7 +430,7 @@ class KeyedState:
 
     def forget(self) -> None:
         """Give the memory of all keys back; the state is of no use any more."""
-        self.store.clear()
+        self.store.drop()
         for handle in self._with_entries:
             handle.forget()
 

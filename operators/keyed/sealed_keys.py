@@ -4,21 +4,36 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...state.declarations import StateDeclaration
-from ..sealing import Epochs, SealingByDump
+from ..sealing import Epochs, Sealing
+from ..snapshots import StateChunk, Survivor
 
 if TYPE_CHECKING:
+    from ...transport.wire.batch import Batch
     from ..instance_context import InstanceContext
-    from ..snapshots import StateChunk
     from .changed_keys import StateVersions
     from .keyed_state import KeyedState
 
-__all__ = ["SealedKeys"]
+__all__ = ["KeysSurvivor", "SealedKeys"]
 
 
-class SealedKeys(SealingByDump):
+@dataclass(frozen=True)
+class KeysSurvivor:
+    """Declared state that can go back to an epoch; see `Survivor`."""
+
+    versions: StateVersions
+    epoch: int
+
+    def release(self) -> None:
+        """See `Survivor.release`."""
+        self.versions.release(self.epoch)
+
+
+class SealedKeys(Sealing):
     """Seals and snapshots of an object that serves all keys of a worker."""
 
     declared: ClassVar[Mapping[str, StateDeclaration]] = {}  # a plain dict: classes are pickled
@@ -26,28 +41,35 @@ class SealedKeys(SealingByDump):
 
     _state: KeyedState | None = None
     _versions: StateVersions | None = None
+    _watermark_ns: int
 
     def seal(self, epoch: int) -> None:
-        """Keep the declared state, and pickled what else is in `self`; raise UsageError."""
+        """Seal the declared state, and keep what else is in `self`, pickled; raise UsageError."""
         from ..pickled_attributes import pickled_attributes
 
-        self._epochs_beside.add(epoch, pickled_attributes(self._beside(), self._opened()))
-        super().seal(epoch)
+        beside = pickled_attributes(self._beside(), self._opened())
+        self._epochs.add(epoch, (self._watermark_ns, beside))
+        if self._state is not None:
+            self._state.seal(epoch)
 
     def roll_back(self, epoch: int) -> None:
         """See `Sealing.roll_back`."""
         from ..pickled_attributes import attributes_of
 
-        kept = self._epochs_beside.back_to(epoch)
+        self._watermark_ns, beside = self._epochs.back_to(epoch)
         for name in self._beside():
             del vars(self)[name]
-        vars(self).update(attributes_of(kept, self._opened()))
-        super().roll_back(epoch)
+        vars(self).update(attributes_of(beside, self._opened()))
+        if self._state is not None and self._state.has_seal(epoch):
+            self._state.roll_back(epoch)
+        else:
+            self._forget()
 
     def release(self, epoch: int) -> None:
         """See `Sealing.release`."""
-        self._epochs_beside.release(epoch)
-        super().release(epoch)
+        self._epochs.release(epoch)
+        if self._state is not None and self._state.has_seal(epoch):
+            self._state.release(epoch)
 
     def chunks(self, epoch: int) -> Sequence[StateChunk]:
         """See `Sealing.chunks`: all keys, and those that changed since (`changed_keys`)."""
@@ -57,22 +79,46 @@ class SealedKeys(SealingByDump):
             self._versions = self._new_versions(self._state, ())
         return self._versions.chunks(epoch)
 
+    def survivor(self, epoch: int) -> Survivor | None:
+        """See `Sealing.survivor`."""
+        return None if self._versions is None else KeysSurvivor(self._versions, epoch)
+
+    def take_over(self, survivor: Survivor) -> None:
+        """See `Sealing.take_over`."""
+        assert isinstance(survivor, KeysSurvivor)
+        self._versions = survivor.versions
+        self._versions.roll_back(survivor.epoch)
+        self._know(self._versions.state)
+
     def take(self, chunks: Sequence[StateChunk], *, whole: bool) -> None:
         """See `Sealing.take`."""
-        from .changed_keys import latest_rows
+        from .changed_keys import is_a_version, latest_rows
 
-        chunks = list(chunks)  # each is read from its file once
-        for rows in latest_rows(chunks, self._opened().keys[0], self._opened().state_budget):
+        read = list(chunks)  # each is read from its file once
+        for rows in latest_rows(read, self._opened().keys[0], self._opened().state_budget):
             self.load(rows)
-        if not whole or self._state is None or not all(chunk.identity for chunk in chunks):
+        if not whole or self._state is None or not all(chunk.identity for chunk in read):
             return
-        if self._state.dumps_as(chunks[0].rows):  # else another version of the class wrote them
-            self._versions = self._new_versions(self._state, chunks)
+        if self._state.dumps_as(read[0].rows):  # else another version of the class wrote them
+            loaded: list[list[StateChunk]] = [[]]
+            for number, chunk in enumerate(read):
+                if is_a_version(chunk.rows):
+                    loaded.append([])
+                again = partial(_rows_at, chunks, number)  # the state is in memory once
+                loaded[-1].append(StateChunk(again, chunk.identity))
+            self._versions = self._new_versions(self._state, loaded)
 
-    def _new_versions(self, state: KeyedState, chunks: Sequence[StateChunk]) -> StateVersions:
+    def _know(self, state: KeyedState) -> None:
+        """Take state with its handles."""
+        object.__setattr__(self, "_state", state)
+        vars(self).update(state.handles)
+
+    def _new_versions(
+        self, state: KeyedState, loaded: Sequence[Sequence[StateChunk]]
+    ) -> StateVersions:
         from .changed_keys import StateVersions
 
-        return StateVersions(state, f"keys-{self._opened().attempt}", chunks)
+        return StateVersions(state, f"keys-{self._opened().attempt}", loaded)
 
     def kept_beside(self) -> bytes | None:
         """See `Sealing.kept_beside`: attributes that are not declared."""
@@ -93,8 +139,8 @@ class SealedKeys(SealingByDump):
             vars(self).pop(name, None)
 
     @property
-    def _epochs_beside(self) -> Epochs[bytes]:
-        epochs: Epochs[bytes] = vars(self).setdefault("_sealed_beside", Epochs())
+    def _epochs(self) -> Epochs[tuple[int, bytes]]:
+        epochs: Epochs[tuple[int, bytes]] = vars(self).setdefault("_sealed", Epochs())
         return epochs
 
     @abstractmethod
@@ -104,3 +150,7 @@ class SealedKeys(SealingByDump):
     @abstractmethod
     def _opened(self) -> InstanceContext:
         """Return the context; raise UsageError if the object was not opened."""
+
+
+def _rows_at(chunks: Sequence[StateChunk], place: int) -> Batch:
+    return chunks[place].rows

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,13 +58,35 @@ class Nowhere(Output):
         pass
 
 
-def opened(attempt: int = 0) -> Kept:
-    made = Kept()
-    made.open(replace(instance_context(operator_id="op", attempt=attempt), keys=(("key",),)))
-    return made
+class Plain(whale.KeyedProcess):
+    """As `Kept`, without lists and maps: the thread that writes its snapshots makes their rows."""
+
+    sum = state.sum("int64")
+    text = state.value("string")
+    brief = state.value("int64", ttl="1 microsecond")
+    at = state.timer()
+
+    def on_row(self, row: Any, out: Output) -> None:
+        if row.number < 0:
+            self.clear()
+            return
+        self.sum.add(row.number)
+        self.text.set(f"{row.key}{row.number}" if row.number % 2 else None)
+        self.brief.set(row.number)
+        self.at.set(out.time_ns + 1_200)
+
+    def on_timer(self, timer: Any, out: Output) -> None:
+        if self.sum.get() % 4 == 0:
+            self.clear()
 
 
-def take(operator: Kept, keys: Sequence[int], time_ns: int, number: int = 1) -> None:
+def opened(attempt: int = 0, made: type[Any] = Kept) -> Any:
+    operator = made()
+    operator.open(replace(instance_context(operator_id="op", attempt=attempt), keys=(("key",),)))
+    return operator
+
+
+def take(operator: Any, keys: Sequence[int], time_ns: int, number: int = 1) -> None:
     columns = {"key": [f"k{key}" for key in keys], "number": [number] * len(keys)}
     batch = Batch.from_pydict(columns, ROWS).with_times(np.full(len(keys), time_ns))
     out = Nowhere()
@@ -72,7 +95,7 @@ def take(operator: Kept, keys: Sequence[int], time_ns: int, number: int = 1) -> 
     operator.on_watermark(time_ns, out)
 
 
-def whole(operator: Kept) -> list[list[str]]:
+def whole(operator: Any) -> list[list[str]]:
     """Return all that is kept, sorted; ids of lists and maps differ from object to object."""
     found = []
     for batch in operator.dump(np.arange(1024)):
@@ -85,33 +108,68 @@ def whole(operator: Kept) -> list[list[str]]:
 
 
 STEPS = st.lists(
-    st.tuples(st.lists(st.integers(0, 12), max_size=6), st.integers(-1, 5), st.booleans()),
+    st.tuples(
+        st.lists(st.integers(0, 12), max_size=6),
+        st.integers(-1, 5),
+        st.sampled_from(["goes on", "goes on", "is loaded", "survives"]),
+        st.booleans(),
+    ),
     max_size=30,
 )
 
 
-@settings(max_examples=40)
+@pytest.mark.parametrize("made", [Kept, Plain])
+@settings(max_examples=30, deadline=None)
 @given(steps=STEPS)
-def test_each_snapshot_is_the_whole_state_then(steps: list[tuple[list[int], int, bool]]) -> None:
-    operator = opened()
+def test_each_snapshot_is_the_whole_state_then(
+    made: type[Any], steps: list[tuple[list[int], int, str, bool]]
+) -> None:
+    """Whatever follows: rows are made when they are asked for, of some in the end."""
+    operator = opened(made=made)
     snapshots: list[tuple[Sequence[StateChunk], list[list[str]]]] = []
-    for number, (keys, value, restarts) in enumerate(steps):
-        take(operator, keys, number, value)
+    for number, (keys, value, how, written) in enumerate(steps):
+        time_ns = 400 * number
+        take(operator, keys, time_ns, value)
         chunks = operator.chunks(number + 1)
-        snapshots.append((chunks, whole(operator)))
-        if restarts:
-            operator = opened(number + 1)
+        wanted = whole(operator)
+        snapshots.append((chunks, wanted))
+        if written:
+            assert sum(chunk.rows.num_rows for chunk in chunks) >= 0
+        if how == "is loaded":
+            operator = opened(number + 1, made)
             operator.take(chunks, whole=True)
-            operator._watermark_ns = number
+            operator._watermark_ns = time_ns
+        elif how == "survives" and chunks:
+            take(operator, [*keys, 3, 13], time_ns + 2_000, 4)
+            operator.chunks(number + 2)
+            take(operator, [5], time_ns + 2_000, -1)
+            survivor = operator.survivor(number + 1)
+            operator = opened(number + 1, made)
+            operator._watermark_ns = time_ns
+            operator.take_over(survivor)
+            assert whole(operator) == wanted
     named: dict[str, Batch] = {}
     for chunks, wanted in snapshots:
-        restored = opened()
+        restored = opened(made=made)
         restored.take(chunks, whole=False)
         assert [one for one in whole(restored) if one] == [one for one in wanted if one]
         assert sum(is_a_version(chunk.rows) for chunk in chunks) <= VERSIONS_MAX
         for chunk in chunks:
             assert chunk.identity is not None
             assert named.setdefault(chunk.identity, chunk.rows).equals(chunk.rows)
+
+
+def test_what_counts_is_held_by_files_alone() -> None:
+    """A snapshot takes no memory for rows: they are made from the state, or dropped."""
+    for made in (Kept, Plain):
+        operator = opened(made=made)
+        for epoch in range(1, 20):
+            take(operator, range(10), epoch)
+            chunks = operator.chunks(epoch)
+            assert sum(chunk.held_bytes for chunk in chunks) == 0
+            rows = [chunk.rows.num_rows for chunk in chunks]
+            assert sum(rows) >= 10
+            operator.survivor(epoch).release()
 
 
 class Spent(whale.KeyedProcess):

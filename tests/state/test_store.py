@@ -1,10 +1,8 @@
-"""KeyedStore against a dict of dicts, its memory, and its errors."""
+"""KeyedStore: its memory, its index, and its errors."""
 
 from __future__ import annotations
 
-import copy
 import gc
-import math
 import os
 import resource
 import signal
@@ -13,16 +11,14 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
 
+from tests.state.stores import (
+    BINARY,
+    LAYOUT,
+    insert,
+    integers_store,
+    keys_batch,
+)
 from whale_ray.configs.errors import InputError, ResourceError, StateFullError
 from whale_ray.state.budget import StateBudget
 from whale_ray.state.keys import hash_keys, virtual_node_of
@@ -30,183 +26,7 @@ from whale_ray.state.records import RecordField, RecordLayout
 from whale_ray.state.store import KeyedStore
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.column import Column
-from whale_ray.transport.wire.types import DataType, Schema
-
-NODES = 16
-KEYS = Schema.of(name="string", number="double")
-BINARY = DataType.parse("binary")
-LAYOUT = RecordLayout(
-    KEYS,
-    (
-        RecordField("count", np.dtype(np.int64), initial=7),
-        RecordField("last", np.dtype((np.float32, (3,))), initial=-1.0),
-        RecordField.of_bytes("note"),
-    ),
-)
-Key = tuple[str | None, float | None]
-
-
-def keys_batch(keys: list[Key]) -> tuple[np.ndarray[Any, Any], Batch]:
-    names, numbers = [key[0] for key in keys], [key[1] for key in keys]
-    batch = Batch(KEYS, [Column.of(names, "string"), Column.of(numbers, "double")], len(keys))
-    return hash_keys(batch, KEYS.names)[0], batch
-
-
-def canonical(key: Key) -> tuple[str | None, float | str | None]:
-    """NaN equals NaN and -0.0 equals 0.0, as in SQL's groups."""
-    name, number = key
-    return name, "NaN" if number is not None and math.isnan(number) else number
-
-
-def contents(store: KeyedStore) -> dict[Any, tuple[Any, ...]]:
-    slots, hashes = store.scan()
-    again = store.find(hashes, store.keys_of(slots))
-    assert again.tolist() == slots.tolist()
-    keys = store.keys_of(slots)
-    rows = zip(
-        keys["name"].to_pylist(),
-        keys.column("number").to_pylist(),
-        store.records["count"][slots].tolist(),
-        store.records["last"][slots].tolist(),
-        store.values("note", slots, BINARY).to_pylist(),
-        strict=True,
-    )
-    return {canonical((name, number)): tuple(rest) for name, number, *rest in rows}
-
-
-some_keys = st.tuples(
-    st.sampled_from([None, "", "a", "b", "longer than eight bytes", "longer than eight bytez"]),
-    st.sampled_from([None, 0.0, -0.0, math.nan, 1.5, -math.inf]),
-)
-many_keys = st.one_of(
-    st.lists(some_keys, min_size=1, max_size=6),
-    st.integers(1, 300).map(lambda n: [(f"key {i}", float(i)) for i in range(n)]),
-)
-notes = st.one_of(st.none(), st.binary(max_size=20), st.just(b"x" * 3000))
-
-
-class StoreMachine(RuleBasedStateMachine):
-    """Every operation on the store and on a dict; a snapshot is a copy of the dict."""
-
-    memory_bytes, disk_bytes = 1 << 30, 0
-
-    @initialize()
-    def begin(self) -> None:
-        self.budget = StateBudget(self.memory_bytes, self.disk_bytes)
-        self.store = KeyedStore(LAYOUT, self.budget, "op", virtual_nodes=NODES)
-        self.model: dict[Any, tuple[Any, ...]] = {}
-        self.seals: dict[int, dict[Any, tuple[Any, ...]]] = {}
-        self.epoch = 0
-
-    def slots_of(self, keys: list[Key]) -> Any:
-        slots = self.store.slots(*keys_batch(keys))
-        for key in keys:
-            self.model.setdefault(canonical(key), (7, [-1.0] * 3, None))
-        return slots
-
-    @rule(keys=many_keys, count=st.integers(-(2**62), 2**62), note=notes)
-    def put(self, keys: list[Key], count: int, note: bytes | None) -> None:
-        slots = self.slots_of(keys)
-        self.store.records["count"][slots] = count
-        self.store.records["last"][slots] = [1, 2, 3]
-        self.store.write_values("note", slots, Column.of([note] * len(slots), "binary"))
-        for key in keys:
-            self.model[canonical(key)] = (count, [1.0, 2.0, 3.0], note)
-
-    @rule(keys=many_keys)
-    def read_modify_write(self, keys: list[Key]) -> None:
-        slots = self.slots_of(keys)
-        np.add.at(self.store.records["count"], slots, 1)
-        for key in keys:
-            count, *rest = self.model[canonical(key)]
-            self.model[canonical(key)] = (count + 1, *rest)
-
-    @rule(keys=many_keys)
-    def find(self, keys: list[Key]) -> None:
-        found = self.store.find(*keys_batch(keys))
-        assert (found >= 0).tolist() == [canonical(key) in self.model for key in keys]
-
-    @rule(keys=many_keys)
-    def delete(self, keys: list[Key]) -> None:
-        slots = self.store.find(*keys_batch(keys))
-        self.store.delete(slots[slots >= 0])
-        for key in keys:
-            self.model.pop(canonical(key), None)
-
-    @rule(keys=many_keys)
-    def touch_and_delete_what_is_initial(self, keys: list[Key]) -> None:
-        self.store.delete(self.store.initial(self.slots_of(keys)))
-        for key in map(canonical, keys):
-            if self.model.get(key) == (7, [-1.0] * 3, None):
-                del self.model[key]
-
-    @rule()
-    def clear(self) -> None:
-        self.store.clear()
-        self.model = {}
-
-    @rule()
-    def seal(self) -> None:
-        self.epoch += 1
-        self.store.seal(self.epoch)
-        self.seals[self.epoch] = copy.deepcopy(self.model)
-
-    @precondition(lambda self: self.seals)
-    @rule(data=st.data())
-    def roll_back(self, data: st.DataObject) -> None:
-        epoch = data.draw(st.sampled_from(sorted(self.seals)))
-        self.store.roll_back(epoch)
-        self.seals = {known: kept for known, kept in self.seals.items() if known <= epoch}
-        self.model = copy.deepcopy(self.seals[epoch])
-        self.epoch = epoch
-
-    @precondition(lambda self: self.seals)
-    @rule(data=st.data())
-    def release(self, data: st.DataObject) -> None:
-        epoch = data.draw(st.sampled_from(sorted(self.seals)))
-        self.store.release(epoch)
-        self.seals = {known: kept for known, kept in self.seals.items() if known >= epoch}
-
-    @rule(nodes=st.sets(st.integers(0, NODES - 1)))
-    def move_nodes_to_another_store_and_back(self, nodes: set[int]) -> None:
-        moved = np.array(sorted(nodes), np.int64)
-        exported = self.store.export_nodes(moved)
-        slots, hashes = self.store.scan()
-        self.store.delete(slots[np.isin(virtual_node_of(hashes, NODES), moved)])
-        other = KeyedStore(LAYOUT, StateBudget(1 << 30), "op", virtual_nodes=NODES)
-        other.import_nodes(exported)
-        assert not contents(other).keys() & contents(self.store).keys()
-        assert contents(other) | contents(self.store) == self.model
-        self.store.import_nodes(other.export_nodes(np.arange(NODES)))
-
-    @invariant()
-    def it_is_what_the_dict_is(self) -> None:
-        assert contents(self.store) == self.model
-        assert len(self.store) == len(self.model)
-        in_memory = self.budget.used_by("op")
-        assert in_memory <= self.memory_bytes
-        assert self.store.nbytes == in_memory + self.budget.spilled_by("op")
-
-
-StoreMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
-TestStore = StoreMachine.TestCase
-
-
-class SpillingStoreMachine(StoreMachine):
-    """The same, where only the first chunk has room in memory: all others are pages of a file."""
-
-    memory_bytes, disk_bytes = 64 << 10, 1 << 30
-
-
-SpillingStoreMachine.TestCase.settings = settings(
-    max_examples=25, stateful_step_count=30, deadline=None
-)
-TestSpillingStore = SpillingStoreMachine.TestCase
-
-
-def integers_store(limit_bytes: int = 1 << 30) -> KeyedStore:
-    layout = RecordLayout(Schema.of(k="int64"), (RecordField("n", np.dtype(np.int64)),))
-    return KeyedStore(layout, StateBudget(limit_bytes), "counts")
+from whale_ray.transport.wire.types import Schema
 
 
 def on_disk() -> int:
@@ -282,11 +102,6 @@ def test_a_full_disk_is_one_clear_line() -> None:
         signal.signal(signal.SIGXFSZ, handler)
 
 
-def insert(store: KeyedStore, keys: np.ndarray[Any, Any]) -> Any:
-    batch = Batch.from_pydict({"k": keys.astype(np.int64)})
-    return store.slots(hash_keys(batch, ["k"])[0], batch)
-
-
 def test_one_key_has_the_record_that_it_has_in_a_batch() -> None:
     store = integers_store()
     keys = np.random.default_rng(5).integers(-(1 << 63), (1 << 63) - 1, 3_000)  # the table grows
@@ -295,9 +110,11 @@ def test_one_key_has_the_record_that_it_has_in_a_batch() -> None:
     assert [store.find_one(key) for key in keys.tolist()] == one_by_one
     store.seal(1)
     key = int(keys[0])
-    assert store.find_one(key) == one_by_one[0] != store.slot_of_one(key) == store.find_one(key)
+    assert store.find_one(key) == one_by_one[0] == store.slot_of_one(key)
+    new = store.slot_of_one(7)
     store.roll_back(1)
-    assert store.find_one(key) == one_by_one[0]
+    assert store.find_one(key) == one_by_one[0] != new
+    assert store.find_one(7) == -1
     store.clear()
     assert store.find_one(key) == -1
     store.roll_back(1)
@@ -374,24 +191,6 @@ def test_replaced_texts_take_no_memory_for_ever() -> None:
         store.write_values("note", slots, Column.of(texts, "binary"))
     assert store.values("note", slots, BINARY).to_pylist() == texts
     assert store.nbytes < 8 << 20
-
-
-def test_what_a_release_gives_up_is_freed() -> None:
-    store = integers_store()
-    for epoch in range(1, 40):
-        insert(store, np.arange(50_000))  # every key changes in every epoch
-        store.seal(epoch)
-        store.release(epoch)
-    assert store.nbytes < 4 * 50_000 * 40
-
-
-def test_rolling_back_needs_a_seal() -> None:
-    store = integers_store()
-    store.seal(3)
-    with pytest.raises(ValueError, match="no seal of epoch 2"):
-        store.roll_back(2)
-    with pytest.raises(ValueError, match="epoch 3 after epoch 3"):
-        store.seal(3)
 
 
 def test_siblings_share_the_memory_of_one_operator() -> None:

@@ -213,11 +213,11 @@ class ProcessNode(Node):
         if self.ended:
             return replace(kept, values=values)
         with self.guard():
-            chunks, beside = self._state.kept(epoch)
+            chunks, beside, survivor = self._state.kept(epoch)
         waiting = () if self._buffer is None else self._buffer.waiting()
         rows = [StateChunk(batch, waits=(port, source)) for port, source, batch in waiting]
         values |= {"beside": beside, "state_chunks": len(chunks), "by_key": self._state.by_key}
-        return replace(kept, chunks=(*chunks, *rows), values=values)
+        return replace(kept, chunks=(*chunks, *rows), values=values, survivor=survivor)
 
     def restore(self, before: Predecessors) -> None:
         """See `Node.restore`."""

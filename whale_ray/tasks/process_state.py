@@ -12,8 +12,15 @@ from ..configs.errors import UsageError
 from ..operators.groupings import All, Grouping, Key
 from ..operators.instance_context import InstanceContext
 from ..operators.process import CoProcess, Process, call_method, gives_rows
-from ..operators.sealing import beside_of, chunks_of, take_beside, take_chunks
-from ..operators.snapshots import OperatorSnapshot, StateChunk
+from ..operators.sealing import (
+    beside_of,
+    chunks_of,
+    survivor_of,
+    take_beside,
+    take_chunks,
+    take_over,
+)
+from ..operators.snapshots import OperatorSnapshot, StateChunk, Survivor
 from ..state.budget import StateBudget
 from ..state.keys import hash_keys, virtual_node_of
 from ..state.owners import Owners
@@ -47,11 +54,12 @@ class ProcessState:
         """Whether its state moves by virtual node."""
         self._opened = beside_of(process, context) if checkpoints else None
 
-    def kept(self, epoch: int) -> tuple[Sequence[StateChunk], bytes | None]:
-        """Return its state by virtual node, and what belongs to no key: pickled attributes."""
+    def kept(self, epoch: int) -> tuple[Sequence[StateChunk], bytes | None, Survivor | None]:
+        """Return its state by virtual node, what belongs to no key, pickled, and what survives."""
         beside = beside_of(self._process, self._context)
         chunks = chunks_of(self._process, self._context, epoch)
-        return chunks, None if beside == self._opened else beside
+        survivor = survivor_of(self._process, epoch)
+        return chunks, None if beside == self._opened else beside, survivor
 
     def restore(self, before: Predecessors) -> None:
         """Take over the state of the objects before.
@@ -65,7 +73,9 @@ class ProcessState:
             if has_state and one.values["by_key"] != self.by_key:
                 raise UsageError(self._changed_from(one.values["by_key"]))
         self._restore_beside(before, kept)
-        if before.own is not None:
+        if before.own is not None and before.own.survivor is not None:
+            take_over(self._process, before.own.survivor)
+        elif before.own is not None:
             take_chunks(self._process, _state_of(before.own), whole=True)
         else:
             for batch in self._divided(before):

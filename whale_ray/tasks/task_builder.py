@@ -70,6 +70,7 @@ class TaskBuilder:
         attempt: int,
         clock: Clock,
         out_rings: Mapping[int, Sequence[OutRing]],
+        state_budget: StateBudget,
         restored: Mapping[str, Sequence[OperatorSnapshot]] = MappingProxyType({}),
     ) -> None:
         self._assignment = assignment
@@ -81,10 +82,7 @@ class TaskBuilder:
         self._out_rings = out_rings
         self._restored = restored
         self._checkpoints = has_checkpoints(assignment)
-        runtime = assignment.settings.runtime
-        self._state_budget = StateBudget(
-            runtime.state_bytes, runtime.spill_bytes_max, runtime.spill_directory
-        )
+        self._state_budget = state_budget
         self._tables: dict[str, BroadcastTable] = {}
         self._of_tables = sources_of_side_inputs(assignment.plan.logical)
 

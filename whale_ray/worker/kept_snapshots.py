@@ -1,7 +1,7 @@
 """The snapshots of a worker's last epochs, in memory: a survivor goes back without reading a store.
 
-They are what was handed to be written: batches that never change, so keeping them costs memory for
-what has changed since, and no copy.
+State that survives its object (`Survivor`) goes back by itself, so its snapshots take no memory.
+Of other state they are what was handed to be written: batches that never change.
 """
 
 from __future__ import annotations
@@ -47,8 +47,14 @@ class KeptSnapshots:
             del self._epochs[gone]
 
     def forget_before(self, epoch: int) -> None:
-        """Give up the epochs before one that counts: nobody goes back to them."""
+        """Give up the epochs before one that counts: nobody goes back to them.
+
+        State that survives learns of it, so only the worker's loop may call this.
+        """
         self._counted = epoch
+        for kept in self._epochs.get(epoch, {}).values():
+            if kept.survivor is not None:
+                kept.survivor.release()
         for earlier in [one for one in self._epochs if one < epoch]:
             del self._epochs[earlier]
 

@@ -10,18 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from ..operators.snapshot_files import chunk_from_bytes, values_from_bytes
 from ..operators.snapshots import OperatorSnapshot, StateChunk
 from ..state.epochs.manifest import ChunkFile, Manifest, OperatorPart
 from .kept_snapshots import ObjectKey
 
-__all__ = ["snapshots_of"]
+if TYPE_CHECKING:
+    from ..transport.wire.batch import Batch
+
+__all__ = ["KnownFiles", "known_files", "snapshots_of"]
 
 ReadFile = Callable[[ChunkFile], bytes]
+
+KnownFiles: TypeAlias = dict[tuple[str, tuple[int, ...]], dict[str, ChunkFile]]
+"""Files of chunks by identity, of each object: operator and instances."""
 
 
 def snapshots_of(
@@ -40,9 +46,41 @@ def snapshots_of(
     found: dict[str, list[OperatorSnapshot]] = {}
     for part in manifest.parts:
         own = kept.get((part.operator_id, part.instances, part.parallelism))
-        one = _stored(part, read) if own is None else replace(own, position=part.position)
+        one = _stored(part, read) if own is None else _own(own, part, read)
         found.setdefault(part.operator_id, []).append(one)
     return found
+
+
+def known_files(manifest: Manifest, kept: Mapping[ObjectKey, OperatorSnapshot]) -> KnownFiles:
+    """Return the files of chunks by identity, of each object: none of them is written again.
+
+    Args:
+        manifest: of the job's own.
+        kept: as for `snapshots_of`.
+    """
+    found: KnownFiles = {}
+    for part in manifest.parts:
+        own = kept.get((part.operator_id, part.instances, part.parallelism))
+        files = {file.name: file for file in part.chunks}
+        if own is not None:
+            pairs = zip(own.chunks, part.chunks, strict=True)
+            files |= {one.identity: file for one, file in pairs if one.identity is not None}
+        found[part.operator_id, part.instances] = files
+    return found
+
+
+def _own(own: OperatorSnapshot, part: OperatorPart, read: ReadFile) -> OperatorSnapshot:
+    """Return what the worker has kept; what it holds no rows of is in files."""
+    stored = _StoredChunks(part.chunks, read)
+    chunks = [
+        replace(one, held=partial(_rows_at, stored, place)) if callable(one.held) else one
+        for place, one in enumerate(own.chunks)
+    ]
+    return replace(own, position=part.position, chunks=chunks)
+
+
+def _rows_at(chunks: Sequence[StateChunk], place: int) -> Batch:
+    return chunks[place].rows
 
 
 def _stored(part: OperatorPart, read: ReadFile) -> OperatorSnapshot:

@@ -13,6 +13,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from ..configs.errors import OutputError, WhaleError
@@ -72,6 +73,8 @@ class SnapshotWriter:
         attempt: the attempt, which is part of the files' names.
         report: sends an event of the coordinator to the controller; called in both threads.
         wake: wakes the worker's loop.
+        known: of each object, the files of chunks by identity that the epoch has from which the
+            attempt goes on.
         retry_s: until the last snapshot of units that have ended is tried again; doubles.
     """
 
@@ -84,6 +87,7 @@ class SnapshotWriter:
         report: Callable[[object], None],
         wake: Callable[[], None],
         *,
+        known: Mapping[_Object, Mapping[str, ChunkFile]] = MappingProxyType({}),
         retry_s: float = _RETRY_S,
     ) -> None:
         self._store = store
@@ -97,7 +101,7 @@ class SnapshotWriter:
         self._due: dict[tuple[_Task, bool], _Due] = {}  # at most two for each stage
         self._writing = self._closed = False
         self._broken: WhaleError | None = None
-        self._known: dict[_Object, dict[str, ChunkFile]] = {}
+        self._known: dict[_Object, Mapping[str, ChunkFile]] = dict(known)
         self._told: dict[_Object, tuple[tuple[Staged, Mapping[str, Any]], ...]] = {}
         self._thread: threading.Thread | None = None
 
@@ -247,7 +251,8 @@ class SnapshotWriter:
         A file that an epoch did without is not named again: it may be gone by then.
         """
         key = kept.operator_id, kept.instances
-        before, now = self._known.get(key, {}), {}
+        before = self._known.get(key, {})
+        now: dict[str, ChunkFile] = {}
         found: list[ChunkFile] = []
         for chunk in kept.chunks:
             file = _known_file(before, chunk) or files.write(chunk_to_bytes(chunk))
@@ -280,7 +285,7 @@ class _Files:
         return self._store.write_chunk(chunk_name(self._job, self._epoch, label), data)
 
 
-def _known_file(known: dict[str, ChunkFile], chunk: StateChunk) -> ChunkFile | None:
+def _known_file(known: Mapping[str, ChunkFile], chunk: StateChunk) -> ChunkFile | None:
     return None if chunk.identity is None else known.get(chunk.identity)
 
 

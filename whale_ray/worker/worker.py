@@ -30,6 +30,7 @@ from ..operators.snapshots import OperatorSnapshot
 from ..plan.assignment import Assignment, has_checkpoints, job_is_bounded
 from ..plan.logical import OutputKey
 from ..plan.physical import watermark_slots
+from ..state.budget import StateBudget
 from ..state.epochs.checkpoint_store import CheckpointStore
 from ..state.epochs.messages import EpochCommand, RestorePoint
 from ..tasks.edge_reader import EdgeReader
@@ -44,7 +45,7 @@ from ..transport.wire.types import Schema
 from .custom_transports import POLL_NS, CustomTransports
 from .kept_snapshots import KeptSnapshots
 from .offers import RingOffer
-from .restored_snapshots import snapshots_of
+from .restored_snapshots import KnownFiles, known_files, snapshots_of
 from .rings import RingSet
 from .snapshot_writer import SnapshotWriter
 from .staged_output import StagedOutput
@@ -82,6 +83,11 @@ class Worker:
         self._epochs: WorkerEpochs | None = None
         self._snapshots: SnapshotWriter | None = None
         self._kept = KeptSnapshots()
+        self._known_files: KnownFiles = {}
+        runtime = assignment.settings.runtime
+        self._state_budget = StateBudget(
+            runtime.state_bytes, runtime.spill_bytes_max, runtime.spill_directory
+        )
         self._last_epoch = 0
         self._addressing: str = assignment.settings.runtime.addressing
 
@@ -129,6 +135,7 @@ class Worker:
             attempt,
             self._clock,
             rings.out_rings,
+            self._state_budget,
             self._restored(restore),
         ).build()
         self._apply_addressing()
@@ -138,12 +145,18 @@ class Worker:
         """Return the snapshots of an epoch, by operator; of no epoch, none."""
         self._last_epoch = 0 if point is None else point.epoch
         self._kept.forget_after(self._last_epoch)
+        self._known_files = {}
         if point is None:
+            self._state_budget.keep_only(())
             return {}
         store = CheckpointStore.at(point.url)
         manifest = store.read_manifest(point.manifest)
         is_ours = manifest.lineage.job == self._assignment.job_id
         kept = self._kept.at(point.epoch) if is_ours else {}
+        if is_ours:
+            self._known_files = known_files(manifest, kept)
+        survivors = [one.operator_id for one in kept.values() if one.survivor is not None]
+        self._state_budget.keep_only(survivors)
         return snapshots_of(manifest, store.read_chunk, kept)
 
     def connect(self, attempt: int, offers: tuple[RingOffer, ...]) -> None:
@@ -174,6 +187,7 @@ class Worker:
             attempt,
             partial(self.report, attempt),
             self._wake,
+            known=self._known_files,
         )
         return self._snapshots
 
