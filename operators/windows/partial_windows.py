@@ -87,19 +87,21 @@ class PartialWindows:
             reduction.passed(batch.num_rows)
             return [batch]
         passed: list[Batch] = []
-        if not self._has_room(batch):
+        nbytes = batch.nbytes
+        if not self._has_room(nbytes):
             passed += self.flush("memory")
-            if not self._has_room(batch):
+            if not self._has_room(nbytes):
                 return [*passed, batch]
         slices = self._slices.of(batch)
         if self._watermark_ns != NO_WATERMARK_NS:
             first = self._slices.first_open(self._watermark_ns - self._asked.allowed_lateness_ns)
-            late = slices < first
-            if late.any():
+            if slices.min() < first:
+                late = slices < first
                 passed.append(batch.filter(late))
                 batch, slices = batch.filter(~late), slices[~late]
         if batch.num_rows:
             self._update(batch, slices)
+            self._bytes += nbytes
         if self._bytes >= INPUT_BYTES_MAX:
             passed += self.flush("input")
         elif self._groups is not None and len(self._groups) >= self._groups_max:
@@ -153,7 +155,6 @@ class PartialWindows:
         with self._results.naming(lambda: keys):
             groups.update(slots, inputs, batch.times)
         self._rows += batch.num_rows
-        self._bytes += batch.nbytes
         if batch.origin_ns and not (self._origin_ns and self._origin_ns <= batch.origin_ns):
             self._origin_ns = batch.origin_ns
         self._note_time(batch)
@@ -184,8 +185,8 @@ class PartialWindows:
             self._groups_max = max(_GROUPS_MIN, min(_GROUPS_MAX, fitting))
         return self._groups
 
-    def _has_room(self, batch: Batch) -> bool:
-        """Whether the memory for state surely suffices for the groups of these rows."""
+    def _has_room(self, nbytes: int) -> bool:
+        """Whether the memory for state surely suffices for the groups of so many bytes of rows."""
         budget = self._context.state_budget
-        needed = (1 << 20) + _BYTES_PER_INPUT_BYTE * batch.nbytes
+        needed = (1 << 20) + _BYTES_PER_INPUT_BYTE * nbytes
         return budget.used_bytes + needed <= budget.limit_bytes

@@ -27,6 +27,9 @@ Int64s = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
 _ENTRIES_MIN, _ENTRIES_MAX = 1 << 10, 1 << 18
+_ENTRIES_FOR_COLLISIONS, _MISSED_PART = 1 << 14, 64
+"""Of a hundred keys some share an entry, and miss in every batch: more entries tell them apart."""
+
 _PAUSE_MAX = 64
 """For how many batches the cache is bypassed at most."""
 _HASH, _SLICE, _SLOT = 0, 1, 2
@@ -79,7 +82,9 @@ class SlotCache:
 
     def _adapt(self, rows: int, missed: int) -> None:
         """Take more entries, or pass the cache over for a while, if too many rows have missed."""
-        if missed > len(self._entries) // 4 and len(self._entries) < _ENTRIES_MAX:
+        entries = len(self._entries)
+        collide = missed > rows // _MISSED_PART and entries < _ENTRIES_FOR_COLLISIONS
+        if collide or (missed > entries // 4 and entries < _ENTRIES_MAX):
             self._entries = np.full((4 * len(self._entries), 4), -1, np.int64)
         elif 2 * missed > rows:
             self._paused, self._pause = self._pause, min(2 * self._pause, _PAUSE_MAX)

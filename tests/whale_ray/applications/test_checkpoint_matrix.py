@@ -163,8 +163,9 @@ def in_order(table: pa.Table) -> list[tuple[object, ...]]:
 class Inline:
     """One worker in this process, whose clock moves where it waits."""
 
-    def __init__(self, interval_ms: int = 500) -> None:
+    def __init__(self, interval_ms: int = 500, aggregation: str = "partitioned") -> None:
         self._clock, self._interval_ms = VirtualClock(AFTER_ALL_EVENTS_NS), interval_ms
+        self._aggregation = aggregation
 
     def paced(self, table: pa.Table, fails_after: int | None = None) -> PacedTable:
         return PacedTable(table, fails_after=fails_after)
@@ -175,6 +176,7 @@ class Inline:
             "checkpoints.interval_ms": self._interval_ms,
             "runtime.poll_interval_ms": self._interval_ms // 10,
             "runtime.max_restarts": 0,
+            "runtime.aggregation": self._aggregation,
         }
         return whale.run(topology, clock=self._clock, settings=settings, restore=restore)
 
@@ -204,8 +206,8 @@ everywhere = pytest.mark.parametrize("place", [Inline, pytest.param(Hosts, marks
 
 def answers_after_a_failure(
     build: Callable[[int, Paced], whale.Topology], place: Place, folder: Path
-) -> None:
-    """Run at parallelism 1; fail at 2 behind three checkpoints; go on at 3."""
+) -> whale.Job:
+    """Run at parallelism 1; fail at 2 behind three checkpoints; go on at 3, and return that job."""
     plan = build(1, whale.sources.arrow).logical_plan()
     sinks = [node.id for node in plan.of_kind(OperatorKind.SINK)]
     expected = {
@@ -221,6 +223,7 @@ def answers_after_a_failure(
         table = found.results(sink).to_arrow()
         assert table.column_names == expected[sink].column_names
         assert in_order(table) == in_order(expected[sink])
+    return found
 
 
 @pytest.mark.parametrize("query", [query for query in QUERIES if query != "12"])
@@ -272,6 +275,17 @@ def test_applications(
     build: Callable[[int, Paced], whale.Topology], place: type[Place], tmp_path: Path
 ) -> None:
     answers_after_a_failure(build, place(), tmp_path / "kept")
+
+
+@pytest.mark.parametrize(
+    "build",
+    [yahoo, read_only_count, *(partial(nexmark, query) for query in ("5", "7", "15"))],
+    ids=["yahoo", "read-only", "q5", "q7", "q15"],
+)
+def test_late_merge(build: Callable[[int, Paced], whale.Topology], tmp_path: Path) -> None:
+    place = Inline(aggregation="late_merge")
+    found = answers_after_a_failure(build, place, tmp_path / "kept")
+    assert any(one.deltas_out for one in found.metrics().operators)
 
 
 @everywhere
