@@ -93,11 +93,17 @@ class PageFile:
             fd = _nameless(self._directory)
             try:
                 os.posix_fallocate(fd, 0, nbytes)
-                return np.frombuffer(mmap.mmap(fd, nbytes), np.uint64, count)
+                mapping = mmap.mmap(fd, nbytes)
+                mapping.madvise(mmap.MADV_RANDOM)
+                return np.frombuffer(mapping, np.uint64, count)
             finally:
                 os.close(fd)
         except OSError as error:
             raise self._error(error) from None
+
+    def memory(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Return `words` as bytes: uint8 (nbytes,)."""
+        return self.words(-(-nbytes // 8)).view(np.uint8)[:nbytes]
 
     def close(self) -> None:
         """Free the file once nothing is mapped any more."""

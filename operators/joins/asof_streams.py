@@ -107,7 +107,11 @@ class JoinAsOf(QueuedJoin):
     @property
     def state_bytes(self) -> int:
         """Bytes that kept rows and keys take."""
-        return self._taken_bytes + (0 if self._store is None else self._store.nbytes)
+        return (
+            self._taken_bytes
+            + self._spilled_bytes
+            + (0 if self._store is None else self._store.nbytes)
+        )
 
     # -- saving and moving --------------------------------------------------------------------
 

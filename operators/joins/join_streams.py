@@ -9,7 +9,7 @@ with none are emitted then, if the type of the join has them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, TypeAlias
@@ -27,6 +27,7 @@ from ..windows.specifications import SessionWindow
 from .join import Join
 from .joined_rows import equal_keys
 from .kept_rows import KeptRows
+from .row_log import RowLog
 from .row_versions import Ranges, RowVersions, contents, is_contents, parts_of
 from .spans import WindowSpans, spans_of
 from .stream_join import LEFT, NO_WATERMARK_NS, RIGHT, StreamJoin
@@ -85,7 +86,7 @@ class JoinStreams(StreamJoin):
     @property
     def state_bytes(self) -> int:
         """Bytes that the kept rows take."""
-        return self._taken_bytes
+        return self._taken_bytes + self._spilled_bytes
 
     # -- saving and moving --------------------------------------------------------------------
 
@@ -198,8 +199,18 @@ class JoinStreams(StreamJoin):
     def _forget(self) -> None:
         self._versions = None
         for side in self._kept:
-            self._account(-sum(kept.nbytes for kept in side.values()))
+            for kept in side.values():
+                self._give_back(kept)
             side.clear()
+
+    def _give_back(self, kept: KeptRows) -> None:
+        """Give the memory of rows that were dropped back, and their room on the disk."""
+        self._free_spilled(kept.log.spilled_bytes)
+        self._account(-kept.nbytes)
+
+    def _logs(self) -> Iterable[RowLog]:
+        spans = sorted((span, side) for side in (LEFT, RIGHT) for span in self._kept[side])
+        return (self._kept[side][span].log for span, side in spans)
 
     # -- taking rows --------------------------------------------------------------------------
 
@@ -369,7 +380,7 @@ class JoinStreams(StreamJoin):
             kept = self._kept[side].pop(span)
             if self._unmatched[side]:
                 self._emit_unmatched(side, span, release_ns, kept, out)
-            self._account(-kept.nbytes)
+            self._give_back(kept)
 
     def _emit_unmatched(
         self, side: int, span: int, release_ns: int, kept: KeptRows, out: Output

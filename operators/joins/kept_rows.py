@@ -26,10 +26,14 @@ _PAIRS_MAX = 1 << 16
 
 
 class KeptRows:
-    """Rows of one side in one span."""
+    """Rows of one side in one span.
+
+    Attributes:
+        log: their columns.
+    """
 
     def __init__(self) -> None:
-        self._log = RowLog()
+        self.log = RowLog()
         self._heads = np.full(1024, END, np.int32)
         self._hashes = np.empty(0, np.uint64)
         self._times = np.empty(0, np.int64)
@@ -44,7 +48,7 @@ class KeptRows:
     def nbytes(self) -> int:
         """Bytes of memory for columns and index."""
         index = (self._heads, self._hashes, self._times, self._following, self._matched)
-        return sum(a.nbytes for a in index) + self._log.nbytes
+        return sum(a.nbytes for a in index) + self.log.nbytes
 
     def add(
         self, rows: Batch, hashes: Array, times: Int64s, nulls: Array | None, matched: Array
@@ -71,7 +75,7 @@ class KeptRows:
             self._heads = np.full(2 * _power_of_two(stop), END, np.int32)
             first = 0
         link(self._hashes, self._heads, self._following, first, stop)
-        self._log.append(rows)
+        self.log.append(rows)
 
     def pairs(
         self,
@@ -123,7 +127,7 @@ class KeptRows:
 
     def take(self, kept: Int64s) -> Iterator[tuple[Any, Batch]]:
         """Yield kept rows by the batches that they are in; see `RowLog.pieces`."""
-        return self._log.pieces(kept)
+        return self.log.pieces(kept)
 
     def dump(self, wanted: Callable[[Array], Array], marker: str) -> Iterator[Batch]:
         """Yield rows with their event times, and whether they were joined.
@@ -143,7 +147,7 @@ class KeptRows:
 
         Rows that are added later do not change them.
         """
-        for batch in self._log.between(first, stop):
+        for batch in self.log.between(first, stop):
             yield batch.with_times(self._times[first : first + batch.num_rows])
             first += batch.num_rows
 

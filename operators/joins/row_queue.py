@@ -30,10 +30,11 @@ class RowQueue:
         following: the next older row of the same owner, or NONE, int64.
         first: rows before this number have no owner.
         count: the number of rows.
+        log: the columns of the rows.
     """
 
     def __init__(self) -> None:
-        self._log = RowLog()
+        self.log = RowLog()
         self.times, self.owners, self.following = (np.empty(_ROWS_MIN, np.int64) for _ in range(3))
         self.first = self.count = 0
 
@@ -41,7 +42,7 @@ class RowQueue:
     def nbytes(self) -> int:
         """Bytes of memory for the rows."""
         arrays = (self.times, self.owners, self.following)
-        return self._log.nbytes + sum(array.nbytes for array in arrays)
+        return self.log.nbytes + sum(array.nbytes for array in arrays)
 
     def add(self, rows: Batch, owners: Int64s) -> None:
         """Add rows with times, which the queue then owns, behind all others."""
@@ -53,11 +54,11 @@ class RowQueue:
         self.owners[self.count : stop] = owners
         self.following[self.count : stop] = NONE
         self.count = stop
-        self._log.append(rows.with_times(None))
+        self.log.append(rows.with_times(None))
 
     def take(self, numbers: Int64s) -> Batch:
         """Return the columns of rows, at least one."""
-        return self._log.take(numbers)
+        return self.log.take(numbers)
 
     def owned(self) -> Batch | None:
         """Return the rows that have an owner, with their times; None if there are none."""
@@ -89,7 +90,7 @@ class RowQueue:
             (self.times, self.owners, self.following), (times, keys, following), strict=True
         ):
             array[: self.count] = kept
-        self._log.keep_only(owned)
+        self.log.keep_only(owned)
         return True
 
     def _resize(self, rows: int) -> None:

@@ -72,7 +72,11 @@ class JoinSessions(QueuedJoin):
     @property
     def state_bytes(self) -> int:
         """Bytes that kept rows and sessions take."""
-        return self._taken_bytes + (0 if self._pool is None else self._pool.nbytes)
+        return (
+            self._taken_bytes
+            + self._spilled_bytes
+            + (0 if self._pool is None else self._pool.nbytes)
+        )
 
     # -- saving and moving --------------------------------------------------------------------
 

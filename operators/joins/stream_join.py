@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ...configs.errors import ExpressionError, InputError
 from ...state.keys import hash_keys, virtual_node_of
 from ...state.node_transfer import with_columns
+from ...state.page_file import PageFile
 from ...transport.wire.column import Column
 from ..process import CoProcess, InstanceContext, Output
 from ..sealing import SealingByDump
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
     from ...transport.wire.types import Schema
     from .equi_join import EquiJoin
+    from .row_log import RowLog
 
 __all__ = ["LEFT", "NO_WATERMARK_NS", "RIGHT", "QueuedJoin", "StreamJoin"]
 
@@ -48,11 +50,12 @@ class StreamJoin(CoProcess, SealingByDump):
         self._seen = [False, False]
         self._made: JoinedRows | None = None
         self._watermark_ns = NO_WATERMARK_NS
-        self._taken_bytes = 0
+        self._taken_bytes = self._spilled_bytes = 0
 
     def open(self, context: InstanceContext) -> None:
         """Take the operator's name and its memory."""
         self._context = context
+        self._pages = PageFile(context.operator_id, context.state_budget.disk_folder)
         self._watermark_ns = context.watermark_ns
 
     @property
@@ -95,13 +98,37 @@ class StreamJoin(CoProcess, SealingByDump):
         out.emit_to((LATE_LEFT, LATE_RIGHT)[side], rows)
 
     def _account(self, nbytes: int) -> None:
-        """Take memory for state, or give it back."""
+        """Take memory for state, or give it back; rows make room for others on the disk."""
         budget, name = self._context.state_budget, self._context.operator_id
         if nbytes > 0:
+            self._spill(nbytes)
             budget.take(name, nbytes, self._kept_rows)
         elif nbytes:
             budget.give_back(name, -nbytes)
         self._taken_bytes += nbytes
+
+    @abstractmethod
+    def _logs(self) -> Iterable[RowLog]:
+        """Return the columns of all kept rows, the oldest first."""
+
+    def _spill(self, nbytes: int) -> None:
+        """Put the oldest rows on the disk until so much memory is free, as far as there is room."""
+        budget, name = self._context.state_budget, self._context.operator_id
+        if nbytes <= budget.free_bytes or not budget.disk_bytes_max:
+            return
+        for log in self._logs():
+            while nbytes > budget.free_bytes and (moved := log.next_to_spill):
+                if moved > self._taken_bytes or not budget.move_to_disk(name, moved):
+                    return
+                self._taken_bytes -= moved
+                self._spilled_bytes += moved
+                log.spill(self._pages)
+
+    def _free_spilled(self, nbytes: int) -> None:
+        """Give room on the disk back, of rows that were dropped."""
+        if nbytes:
+            self._context.state_budget.give_back(self._context.operator_id, nbytes, on_disk=True)
+            self._spilled_bytes -= nbytes
 
 
 class QueuedJoin(StreamJoin):
@@ -117,11 +144,18 @@ class QueuedJoin(StreamJoin):
 
     def _account_queues(self) -> None:
         """Take memory for the queues as they are now, or give some back."""
+        self._free_spilled(
+            self._spilled_bytes - sum(queue.log.spilled_bytes for queue in self._queues)
+        )
         self._account(sum(queue.nbytes for queue in self._queues) - self._taken_bytes)
+
+    def _logs(self) -> Iterable[RowLog]:
+        return [queue.log for queue in self._queues]
 
     def _drop_queues(self) -> None:
         """Drop all rows."""
         self._queues = [RowQueue(), RowQueue()]
+        self._free_spilled(self._spilled_bytes)
         self._account(-self._taken_bytes)
 
     def dump(self, nodes: npt.NDArray[np.int64]) -> Iterator[Batch]:
