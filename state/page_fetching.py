@@ -42,7 +42,7 @@ FETCHED_ROWS_MAX = 8192
 """For so many keys pages are fetched at a time: 32 MiB at most, which stay until they are used."""
 
 _PATIENCE = 64
-"""For so many batches after one that waited for the disk pages are fetched ahead."""
+"""For so many batches after one that read from the disk pages are fetched ahead."""
 
 _PAGE_SHIFT = 12
 _GAP_PAGES_MAX = 4
@@ -57,7 +57,7 @@ _madvise: Any = types.ExternalFunction(
 
 
 class PageFetcher:
-    """Fetches the pages of one store's records, as long as its loops wait for the disk.
+    """Fetches the pages of one store's records, as long as they come from the disk.
 
     Args:
         place, at: of the store, see `index`.
@@ -73,7 +73,7 @@ class PageFetcher:
         table: IndexTable,
     ) -> None:
         self._place, self._at, self._log, self._table = place, at, log, table
-        self._waits = 0
+        self._reads = 0
         self._patience = 0
 
     def fetched(self, hashes: npt.NDArray[np.uint64]) -> Iterator[tuple[int, int]]:
@@ -87,10 +87,10 @@ class PageFetcher:
             yield start, stop
 
     def _is_useful(self) -> bool:
-        """Return whether this thread has waited for the disk lately; call it once a batch."""
-        waits = resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
-        if waits != self._waits:
-            self._waits, self._patience = waits, _PATIENCE
+        """Return whether this thread has read from the disk lately; call it once a batch."""
+        reads = resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
+        if reads != self._reads:
+            self._reads, self._patience = reads, _PATIENCE
         else:
             self._patience = max(0, self._patience - 1)
         return self._patience > 0
