@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,13 +31,14 @@ class RowQueue:
         following: the next older row of the same owner, or NONE, int64.
         first: rows before this number have no owner.
         count: the number of rows.
+        generation: how many times rows were numbered anew.
         log: the columns of the rows.
     """
 
     def __init__(self) -> None:
         self.log = RowLog()
         self.times, self.owners, self.following = (np.empty(_ROWS_MIN, np.int64) for _ in range(3))
-        self.first = self.count = 0
+        self.first = self.count = self.generation = 0
 
     @property
     def nbytes(self) -> int:
@@ -65,6 +67,12 @@ class RowQueue:
         numbers = np.flatnonzero(self.owners[: self.count] != NONE)
         return self.take(numbers).with_times(self.times[numbers]) if len(numbers) else None
 
+    def between(self, first: int, stop: int) -> Iterator[Batch]:
+        """Yield the rows first … stop − 1 with their times, as views of what never changes."""
+        for batch in self.log.between(first, stop):
+            yield batch.with_times(self.times[first : first + batch.num_rows])
+            first += batch.num_rows
+
     def drop_unowned(self, heads: Int64s) -> bool:
         """Drop the rows without an owner if they are more than the others, and number anew.
 
@@ -84,7 +92,7 @@ class RowQueue:
         heads[keys] = renumbered[heads[keys]]
         following = renumbered[self.following[owned]] if len(owned) else owned
         times = self.times[owned]
-        self.first, self.count = 0, len(owned)
+        self.first, self.count, self.generation = 0, len(owned), self.generation + 1
         self._resize(2 * len(owned))
         for array, kept in zip(
             (self.times, self.owners, self.following), (times, keys, following), strict=True

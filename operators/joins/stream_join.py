@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -13,15 +14,17 @@ from ...configs.errors import ExpressionError, InputError
 from ...state.keys import hash_keys, virtual_node_of
 from ...state.node_transfer import with_columns
 from ...state.page_file import PageFile
+from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ..process import CoProcess, InstanceContext, Output
 from ..sealing import SealingByDump
+from ..snapshots import StateChunk
 from .join import LATE_LEFT, LATE_RIGHT, OUTPUTS
 from .joined_rows import JoinedRows
-from .row_queue import RowQueue
+from .row_queue import NONE, RowQueue
+from .row_versions import Ranges, RowVersions, contents, is_contents, parts_of
 
 if TYPE_CHECKING:
-    from ...transport.wire.batch import Batch
     from ...transport.wire.types import Schema
     from .equi_join import EquiJoin
     from .row_log import RowLog
@@ -137,6 +140,7 @@ class QueuedJoin(StreamJoin):
     def __init__(self, join: EquiJoin) -> None:
         super().__init__(join)
         self._queues = [RowQueue(), RowQueue()]
+        self._versions: tuple[RowVersions, RowVersions] | None = None
 
     @property
     def _kept_rows(self) -> int:
@@ -154,6 +158,7 @@ class QueuedJoin(StreamJoin):
 
     def _drop_queues(self) -> None:
         """Drop all rows."""
+        self._versions = None
         self._queues = [RowQueue(), RowQueue()]
         self._free_spilled(self._spilled_bytes)
         self._account(-self._taken_bytes)
@@ -166,8 +171,42 @@ class QueuedJoin(StreamJoin):
                 continue
             hashes, _ = hash_keys(rows, self._keys[side])
             rows = rows.filter(np.isin(virtual_node_of(hashes, self._context.virtual_nodes), nodes))
-            marks = Column.of(np.full(rows.num_rows, side, np.int8))
-            yield with_columns(rows, {_SIDE: marks}).with_times(rows.times)
+            yield _with_side([rows], side)
+
+    def chunks(self, epoch: int) -> Sequence[StateChunk]:
+        """See `Sealing.chunks`: which rows are owned, then rows by when they came."""
+        if self._versions is None:
+            attempt = self._context.attempt
+            self._versions = (RowVersions(f"left-{attempt}"), RowVersions(f"right-{attempt}"))
+        parts, found = [], []
+        for side, queue in enumerate(self._queues):
+            owned = queue.owners[: queue.count] != NONE
+            parts.append((side, queue.generation, queue.count, owned))
+            counts = {queue.generation: queue.count} if owned.any() else {}
+            rows_of = partial(self._rows_of, side)
+            found += self._versions[side].chunks(epoch, counts, rows_of)
+        return [StateChunk(contents(parts)), *found]
+
+    def take(self, chunks: Sequence[StateChunk], *, whole: bool) -> None:
+        """See `Sealing.take`; rows are numbered anew, so the next snapshot has all of them."""
+        marks: dict[tuple[int, int], npt.NDArray[np.bool_]] = {}
+        rows: tuple[list[Batch], list[Batch]] = ([], [])
+        for chunk in chunks:
+            batch = chunk.rows
+            if is_contents(batch):
+                marks = parts_of(batch)
+            elif not marks:
+                self.load(batch)
+            else:
+                rows[int(batch.column(_SIDE).data[0])].append(batch)
+        for (side, _), owned in marks.items():
+            if rows[side]:
+                self.load(Batch.concat(rows[side]).filter(owned))
+
+    def _rows_of(self, side: int, ranges: Ranges) -> Callable[[], Batch]:
+        """Return what makes a batch of some rows, whatever happens to them meanwhile."""
+        (first, stop) = next(iter(ranges.values()))
+        return partial(_with_side, list(self._queues[side].between(first, stop)), side)
 
     def load(self, batch: Batch) -> None:
         """See `CoProcess.load`; the memory for state may be used up: StateFullError."""
@@ -179,3 +218,10 @@ class QueuedJoin(StreamJoin):
     @abstractmethod
     def _load_side(self, side: int, rows: Batch) -> None:
         """Keep rows of one side that were dumped."""
+
+
+def _with_side(batches: Sequence[Batch], side: int) -> Batch:
+    """Return rows of one side as one batch that tells the side."""
+    rows = Batch.concat(batches)
+    marks = Column.of(np.full(rows.num_rows, side, np.int8))
+    return with_columns(rows, {_SIDE: marks}).with_times(rows.times)
