@@ -123,6 +123,7 @@ class JoinAsOf(QueuedJoin):
             rows = Batch.concat([known, rows])
         assert rows.times is not None
         queue = self._queues[side] = RowQueue()
+        queue.generation = before.generation + 1
         self._add(side, rows.take(np.argsort(rows.times, kind="stable")))
         link_rows(0, queue.count, queue.owners, queue.following, self._heads(side))
         self._account_queues()
