@@ -27,12 +27,12 @@ _CLOCK = SystemClock()
 
 
 def note(path: Path) -> None:
-    """Write the time into a file, if it is not there."""
-    try:
-        with path.open("x") as file:
-            file.write(str(_CLOCK.monotonic_ns()))
-    except FileExistsError:
+    """Write the time into a file, if it is not there; who sees the file sees the time."""
+    if path.exists():
         return
+    whole = path.with_suffix(".part")
+    whole.write_text(str(_CLOCK.monotonic_ns()))
+    whole.replace(path)
 
 
 def noted_ns(path: Path) -> int:
