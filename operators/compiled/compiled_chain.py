@@ -31,7 +31,7 @@ COMPILE_AFTER_ROWS = 1 << 20
 """After how many rows a loop is worth being compiled: that takes as long as some million rows."""
 
 _NO_ROWS = np.empty(0, np.int64)
-_SMALL_SHARE = 2
+_SMALL_SHARE = 4
 """Columns are copied if they fill less than one part in so many of their memory."""
 
 
@@ -64,15 +64,14 @@ class CompiledChain:
         variant = self._variant(batch, nullable=False)
         if variant.text is None:
             return None
-        if any(
-            batch.column(batch.schema.names[at]).validity is not None for at in variant.text.columns
-        ):
+        columns = [batch.column(name) for name in variant.names]
+        if any(column.validity is not None for column in columns):
             variant = self._variant(batch, nullable=True)
         self._rows_seen += batch.num_rows
         is_due = variant.is_kept or self._rows_seen > COMPILE_AFTER_ROWS
         if variant.loop is None and not is_due and self._mode == "auto":
             return None
-        return variant.run(batch)
+        return variant.run(batch, columns)
 
     def _variant(self, batch: Batch, *, nullable: bool) -> _Variant:
         key = batch.schema, nullable, batch.has_times
@@ -92,12 +91,16 @@ class _Variant:
         from ...transport import generated
 
         self.text = text
+        self.names = () if text is None else tuple(schema.names[at] for at in text.columns)
         self.loop: Any = None
         self.is_kept = text is not None and generated.is_kept(text.text)
         self._schema = schema
 
-    def run(self, batch: Batch) -> Passing:
-        """Return what comes of a batch; the first call compiles."""
+    def run(self, batch: Batch, read: Sequence[Column]) -> Passing:
+        """Return what comes of a batch, of which `read` are the columns that `names` names.
+
+        The first call compiles.
+        """
         text = self.text
         assert text is not None
         if self.loop is None:
@@ -111,8 +114,8 @@ class _Variant:
             times_out = np.empty(rows, np.int64) if filters else _NO_ROWS
         outputs = [_memory(text, one, self._schema, rows) for one in text.outputs]
         written = [array for pair in outputs for array in pair if array is not None]
-        read = _arguments(text, batch)
-        self.loop(rows, counts, selected, times, times_out, *read, *written)
+        arrays = _arguments(text, read)
+        self.loop(rows, counts, selected, times, times_out, *arrays, *written)
         kept = int(counts[-1]) if filters else rows
         passing = _passed_by_each(text, counts, rows)
         if not kept:
@@ -187,14 +190,13 @@ def _memory(
     return np.empty(rows, storage), np.empty(rows, np.bool_) if nullable else None
 
 
-def _arguments(text: LoopText, batch: Batch) -> list[npt.NDArray[Any]]:
+def _arguments(text: LoopText, read: Sequence[Column]) -> list[npt.NDArray[Any]]:
     arguments: list[npt.NDArray[Any]] = []
-    for at in text.columns:
-        column = batch.column(batch.schema.names[at])
+    for column in read:
         if column.offsets is None:
             arguments.append(_aligned(column.data))
         else:
-            arguments += [_pool(column.data, text.text_bytes), _aligned(column.offsets)]
+            arguments += (_pool(column.data, text.text_bytes), _aligned(column.offsets))
         if text.nullable:
             valid = column.validity
             arguments.append(np.ones(len(column), np.bool_) if valid is None else valid)

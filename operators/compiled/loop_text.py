@@ -236,14 +236,16 @@ class _Writing:
                 stores.append(f"d{number}[{place}] = {one.value}")
                 if output.nullable:
                     stores.append(f"n{number}[{place}] = {one.valid}")
-        counts = [f"f{at} += np.int64({one})" for at, one in enumerate(self._conditions)]
+        before_last = self._conditions[:-1]
+        counts = [f"f{at} += np.uint64({one})" for at, one in enumerate(before_last)]
         if self._conditions:
             counts.append(f"k += np.uint64({self._conditions[-1]})")
         parts = [f"{name} = {text}\n" for name, text in self._loop.constants.items()]
         parts += [HELPERS[name] for name in sorted(self._loop.helpers)]
         parts.append(f"\ndef loop({', '.join(self._arguments(outputs))}):\n")
-        before = ["k = np.uint64(0)", *(f"f{at} = 0" for at in range(len(self._conditions)))]
-        after = [f"counts[{at}] = f{at}" for at in range(len(self._conditions))]
+        counters = [*(f"f{at}" for at in range(len(before_last))), "k"]
+        before = [f"{name} = np.uint64(0)" for name in counters]
+        after = [f"counts[{at}] = {name}" for at, name in enumerate(counters) if self._conditions]
         parts.append(_indented(before, 1) + "    for i in range(np.uint64(rows)):\n")
         parts.append(_indented([*self._loop.lines, *stores, *counts], 2) + _indented(after, 1))
         return "".join(parts)

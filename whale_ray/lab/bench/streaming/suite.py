@@ -16,6 +16,7 @@ from .disorder import disorder_rows
 from .handles import handle_rows
 from .inputs import InputFiles, most_keys, write_inputs
 from .jobs import build, state_peak_bytes
+from .loops import loop_rows
 from .systems import SYSTEMS, System
 from .timing import Measured
 from .workloads import WORKLOADS, Workload
@@ -28,7 +29,7 @@ REPETITIONS = 3
 QUICK_REPETITIONS = 1
 TIMEOUT_S = 900.0
 
-PARTS = ("keyed", "windows", "nexmark", "yahoo", "handles", "disorder")
+PARTS = ("keyed", "windows", "nexmark", "yahoo", "handles", "disorder", "loops")
 """What `--only` chooses from; the first four are those of the workloads."""
 
 _OURS = "whale-ray, 1 worker"
@@ -68,6 +69,8 @@ def run(quick: bool = False, only: str | None = None) -> BenchReport:
             rows += handle_rows(quick)
         if "disorder" in parts:
             rows += disorder_rows(inputs, repetitions)
+        if "loops" in parts:
+            rows += loop_rows(quick)
     command = ["whale-ray bench streaming", *(["--quick"] if quick else [])]
     return BenchReport(
         suite="streaming",
