@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["Computed", "LoopText", "NothingToCompute", "Passed", "write_loop"]
 
 
-VALUES_MAX = 200
-"""Larger loops are not made: they take some seconds to compile, and no register holds so much."""
+VALUES_MAX = 100
+"""Larger loops are not made: they take far longer to compile than in proportion."""
 
 
 class NothingToCompute(NotCompilable):
