@@ -255,10 +255,14 @@ class EpochParts:
     # --- both -------------------------------------------------------------------------------------
 
     def _note(self, columns: bytes | None) -> None:
-        if columns is not None:
-            os.makedirs(self.hidden, exist_ok=True)
+        if columns is None:
+            return
+        hold = self.folder.hold_hidden(self.job)  # a job that ends may sweep: no note is there yet
+        try:
             write_note(self.hidden, EpochNote(self.job, self.checkpoints, columns))
             sync_folder(self.hidden)
+        finally:
+            hold.close()
 
     def _remove_all_but(self, names: Iterable[str]) -> None:
         kept = {*names, NOTE, COMMITTED}

@@ -168,9 +168,9 @@ class SourceReader(ABC):
         return None
 
     @property
-    def split(self) -> str:
-        """The split of the rows that `read`, or `drain`, returned last; of a reader with splits."""
-        raise NotImplementedError
+    def split(self) -> str | None:
+        """The split of the rows that `read`, or `drain`, returned last; None: the input is one."""
+        return None
 
     def drain(self) -> Batch | None:
         """Return rows that were taken from the input and not returned yet, as a stopped job ends.

@@ -5,6 +5,7 @@ A put of an object store is atomic: the object is there, whole, or is not. Nothi
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,6 +17,8 @@ __all__ = ["RemoteFiles"]
 _REFUSED = ("403", "accessdenied", "forbidden", "credential", "invalidaccesskeyid", "signature")
 _WITHOUT_FOLDERS = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss", "oci", "r2", "b2"}
 """Object stores: to make a folder there would do nothing, or create the bucket unasked."""
+_NOT_WRITABLE = (405, 501)
+"""Status codes of HTTP servers that take no files."""
 _ABSENT = ("nosuchbucket", "bucket does not exist")
 
 
@@ -38,6 +41,9 @@ class RemoteFiles:
             raise InputError(
                 msg + "or a URL that fsspec knows, such as s3://bucket/folder"
             ) from None
+        except Exception as error:
+            msg = f"the checkpoint folder {url!r} cannot be reached: {_reason(error)}; "
+            raise InputError(msg + _remedy(error)) from error
         self._url = url.rstrip("/")
         self._root = str(self._root).rstrip("/")
         kinds = self._files.protocol
@@ -135,6 +141,12 @@ def _reason(error: BaseException) -> str:
 
 def _remedy(error: BaseException) -> str:
     said = f"{type(error).__name__} {error} {error.__cause__}".lower()
+    if (
+        isinstance(error, io.UnsupportedOperation | NotImplementedError)
+        or "requires mode" in said
+        or getattr(error, "status", None) in _NOT_WRITABLE
+    ):
+        return "it can only be read: name a folder, or a store that can be written to"
     if isinstance(error, PermissionError) or any(word in said for word in _REFUSED):
         return "check the credentials, and what they permit there"
     if isinstance(error, FileNotFoundError) or any(word in said for word in _ABSENT):

@@ -56,7 +56,7 @@ class StoreFiles(Protocol):
 
 
 def files_at(url: str) -> StoreFiles:
-    """Return the files of a folder: a path, `file://…`, or any URL that fsspec knows.
+    """Return the files of a folder: a path, `file://…`, `local://…`, or any URL that fsspec knows.
 
     Raises:
         ResourceError: fsspec, or what it takes for this kind of URL, is not installed.
@@ -65,6 +65,7 @@ def files_at(url: str) -> StoreFiles:
     found = _SCHEME.match(url)
     if found is None:
         return LocalFiles(url)
-    if url.startswith("file://"):
-        return LocalFiles(url.removeprefix("file://"))
+    for local in ("file://", "local://"):
+        if url.startswith(local):
+            return LocalFiles(url.removeprefix(local))
     return RemoteFiles(url)

@@ -23,7 +23,16 @@ BASE_BITS = 40
 _SCENARIOS_PACKAGE = f"{__package__}.scenarios"
 SCENARIOS = {
     name: f"{_SCENARIOS_PACKAGE}.{name}:SCENARIO"
-    for name in ("push", "resumption", "forwarding", "moving", "multicast", "epochs", "store")
+    for name in (
+        "push",
+        "resumption",
+        "forwarding",
+        "moving",
+        "multicast",
+        "epochs",
+        "store",
+        "tasks",
+    )
 }
 """The scenarios of whale-ray: name, and where it is."""
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.scenarios import epochs, store
+from tests.simulation.scenarios import epochs, store, tasks
 from tests.simulation.scenarios.multicast import Play
 from tests.simulation.seeds import (
     SCENARIOS,
@@ -37,6 +37,7 @@ from whale_ray.multicast.read_plan import Span
 from whale_ray.multicast.switch_messages import PlannedMove
 from whale_ray.multicast.switch_protocol import SwitchPhase
 from whale_ray.multicast.switch_vertex import SwitchVertex
+from whale_ray.operators.learnt_schema import LearntSchema
 from whale_ray.relay.watermark_exchange import WatermarkExchange
 from whale_ray.state.epochs import checkpoint_store, retention
 from whale_ray.state.epochs.aligner import EpochAligner
@@ -48,6 +49,7 @@ from whale_ray.state.epochs.manifest import ChunkFile, Manifest, chunk_files
 from whale_ray.state.epochs.newest_note import NewestNote
 from whale_ray.state.epochs.store_files import StoreFiles
 from whale_ray.state.epochs.store_names import ManifestName
+from whale_ray.state.watermarks import WatermarkTracker
 from whale_ray.transport.links.attached import Offer
 from whale_ray.transport.links.control import ControlOutbox
 from whale_ray.transport.links.link import Link, Role
@@ -66,12 +68,13 @@ SEEDS = {
     "multicast": 500,
     "epochs": 500,
     "store": 500,
+    "tasks": 500,
 }
 """In a minute or so; `make soak` plays more."""
 BLOCK = 50
 """Seeds that one test plays at most; `make test` plays the first block of each scenario."""
 SEEDS_TO_CATCH = dict.fromkeys(SEEDS, 100) | {"moving": 200, "multicast": 500, "epochs": 500}
-SEEDS_TO_CATCH["store"] = 1_000
+SEEDS_TO_CATCH["store"] = SEEDS_TO_CATCH["tasks"] = 1_000
 BASE = fresh_base()
 
 
@@ -86,7 +89,7 @@ def _print_base(request: pytest.FixtureRequest) -> None:
 def test_every_scenario_has_its_share_of_seeds():
     assert SEEDS.keys() == SCENARIOS.keys()
     assert SEEDS["push"] + SEEDS["resumption"] + SEEDS["forwarding"] == 500
-    assert SEEDS["multicast"] == SEEDS["epochs"] == SEEDS["store"] == 500
+    assert SEEDS["multicast"] == SEEDS["epochs"] == SEEDS["store"] == SEEDS["tasks"] == 500
     assert {path.stem for path in PAST_FAILURES.glob("*.txt")} <= SEEDS.keys()
 
 
@@ -165,6 +168,14 @@ def test_the_store_scenario_covers_all_of_its_events():
         assert seen[what] >= 5, what
     assert seen["counted"] > 300
     assert seen["removed"] > 300
+
+
+def test_the_tasks_scenario_covers_all_of_its_events():
+    seen: Counter[str] = Counter()
+    for seed in range(30):
+        seen += tasks.play(Simulator(seed)).seen
+    assert seen["epochs"] > 30
+    assert seen["killed"] > seen["restored"] > 15
 
 
 def resume_behind_what_was_sent(sender: StreamSender, received: int, limit: int) -> None:
@@ -324,6 +335,19 @@ def rely_on_the_listing(files: StoreFiles) -> NewestNote | None:
     return None
 
 
+def forget_what_was_learnt(learnt: LearntSchema, *kept: Any) -> None:
+    """Learn the columns again, of the rows that follow."""
+
+
+def follow_the_fastest(watermarks: WatermarkTracker[Any]) -> bool:
+    """Take the maximum of the inputs' watermarks instead of their minimum."""
+    latest = max(watermarks._watermarks.values())
+    if latest <= watermarks.current_ns:
+        return False
+    watermarks.current_ns = latest
+    return True
+
+
 PASS_ON = epochs.Task.pass_on
 REMOVABLE_CHUNKS = retention.removable_chunks
 KEPT_MANIFESTS = retention.kept_manifests
@@ -365,6 +389,8 @@ FAULTS: list[tuple[str, type | ModuleType, str, Callable[..., Any] | property]] 
     ("store", Claim, "holds", hold_for_ever),
     ("store", NewestNote, "lets_count", count_whatever_is_there),
     ("store", checkpoint_store, "read_note", rely_on_the_listing),
+    ("tasks", LearntSchema, "take_kept", forget_what_was_learnt),
+    ("tasks", WatermarkTracker, "_advance", follow_the_fastest),
 ]
 
 

@@ -24,6 +24,7 @@ Where: TypeAlias = Literal["ray", "processes"]
 """Where a job runs, other than in the calling process."""
 
 _MANIFESTS = "/manifests/"
+_OF_ONE_PROCESS = "memory://"
 
 _log = logging.getLogger(__name__)
 
@@ -141,11 +142,18 @@ def keep_for_resume(assignment: Assignment, on: Where) -> None:
     """Keep a job that takes checkpoints beside them, for `resume`.
 
     Raises:
-        UsageError: something of the topology cannot be pickled.
+        UsageError: something of the topology cannot be pickled, or no other process can see the
+            folder.
         OutputError: the folder cannot be written to.
     """
     if has_checkpoints(assignment):
         store = CheckpointStore.at(assignment.settings.checkpoints.url)
+        if store.url.startswith(_OF_ONE_PROCESS):
+            msg = (
+                f"checkpoints in {store.url} are in the memory of one process, and the workers of a"
+                " submitted job are others: name a folder or a URL that all of them reach"
+            )
+            raise UsageError(msg)
         store.write_job(assignment.job_id, pickle.dumps(KeptJob(on, seal(assignment))))
 
 
@@ -167,8 +175,8 @@ def kept_job(path: str) -> tuple[Assignment, Where, RestorePoint, Manifest]:
     packed = CheckpointStore.at(point.url).read_job(job)
     if packed is None:
         msg = (
-            f"{point.url} lacks what job {job!r} was submitted as: submit its topology again, with"
-            f" restore={path!r}"
+            f"{point.url} lacks what job {job!r} was submitted as (of a job in the calling process"
+            f" it is not kept): run or submit its topology again, with restore={path!r}"
         )
         raise InputError(msg)
     kept = pickle.loads(packed)  # noqa: S301  # the user's own folder, as they name it

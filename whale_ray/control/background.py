@@ -97,6 +97,13 @@ class Background(Generic[T]):
                 found.append(call.failed(TimeoutError("it did not answer in time")))
         return found
 
+    def has_returned(self, kind: str, timeout_s: float) -> bool:
+        """Wait until no call of a kind runs, forgotten ones included; return False if one does."""
+        thread = self._threads.get(kind)
+        if thread is not None:
+            thread.join(timeout_s)
+        return thread is None or not thread.is_alive()
+
     def forget(self) -> None:
         """Expect no results any more; the calls go on, and their results are dropped."""
         self._calls.clear()

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..configs.errors import ClaimLostError, WhaleError
+from ..configs.errors import ClaimLostError, OutputError, WhaleError
 from ..operators.sinks.base import CommitId, Staged
 from ..plan.assignment import Assignment, job_is_bounded
 from ..state.epochs import coordinator_events as events
@@ -28,6 +28,8 @@ Commit = Callable[[CommitId, Mapping[str, Sequence[Staged]]], None]
 """Lets sinks, by their ids, commit what they have staged."""
 
 _NS_PER_MS = 1_000_000
+_SETTLE_TIMEOUT_S = 60.0
+"""How long the end of an attempt waits for a manifest that is being written."""
 
 _log = logging.getLogger(__name__)
 
@@ -116,13 +118,40 @@ class EpochWriter:
 
         Raises:
             InputError: the folder cannot be read, or a manifest is damaged.
+            OutputError: see `settle`.
         """
+        self._await_manifest()
         point = self._assignment.restore
         name = self._store.newest_name(self._assignment.job_id)
         if name is None and point is not None:
             name = self._store.adopt(point)
         if name is not None:
             self.inherit(name)
+
+    def settle(self) -> None:
+        """Take the manifest that was under way when the last attempt ended, if it counts.
+
+        Then `staged` says all that may be needed: no manifest turns up later that names more.
+
+        Raises:
+            InputError: the folder cannot be read, or a manifest is damaged.
+            OutputError: a manifest is still being written, so nobody knows.
+        """
+        if self._store.claim is None:
+            return  # it has written nothing
+        self._await_manifest()
+        name = self._store.newest_name(self._assignment.job_id)
+        point = self.restore_point
+        if name is not None and (point is None or name != point.manifest):
+            self.inherit(name)
+
+    def _await_manifest(self) -> None:
+        if not self._background.has_returned("manifest", _SETTLE_TIMEOUT_S):
+            msg = (
+                f"a manifest is still being written to {self._store.url}, after"
+                f" {_SETTLE_TIMEOUT_S:g} s: see whether that disk or store answers, then resume"
+            )
+            raise OutputError(msg)
 
     def inherit(self, name: str, ended: Iterable[events.Part] = ()) -> None:
         """Go on from a manifest; `ended` has the parts of tasks that ended before it."""

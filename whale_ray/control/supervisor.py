@@ -445,11 +445,15 @@ class Supervisor:
 
     def _drop_output(self, attempt: int) -> None:
         """Remove what a job that has ended staged, but for what a checkpoint of it names."""
-        if self._epochs is None or self._epochs.writer.manifest is None:
+        if self._epochs is None:
             self._publisher.discard(attempt)
             return
         with logged("remove what no checkpoint names"):
-            self._publisher.recover(self._epochs.writer.staged())
+            self._epochs.writer.settle()
+            if self._epochs.writer.manifest is None:
+                self._publisher.discard(attempt)
+            else:
+                self._publisher.recover(self._epochs.writer.staged())
 
     def _finish(self, end: e.End) -> None:
         checkpoint = ""

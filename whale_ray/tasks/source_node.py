@@ -252,7 +252,15 @@ class SourceNode(Node):
         self, assigner: EventTimeAssigner | SplitEventTimes, batch: Batch, wall_ns: int
     ) -> tuple[Batch, dict[str, int]]:
         if isinstance(assigner, SplitEventTimes):
-            return assigner.assign(self._reader.split, batch, wall_ns)
+            split = self._reader.split
+            if split is None:
+                reader = type(self._reader).__name__
+                msg = (
+                    f"source {self.context.operator_id!r} has splits, and {reader} does not say of"
+                    " which its rows are: let its `split` return the name"
+                )
+                raise UsageError(msg)
+            return assigner.assign(split, batch, wall_ns)
         return assigner.assign(batch, wall_ns)
 
     def _rest_if_quiet(self, now_ns: int) -> bool:

@@ -1,8 +1,12 @@
 """A folder of checkpoints that cannot be used: one line, which names the folder and the remedy."""
 
 import errno
+import functools
 import os
 import shutil
+import threading
+import zipfile
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -129,5 +133,54 @@ def test_a_package_that_is_missing_is_named(monkeypatch):
 
 def test_paths_and_urls_of_files_are_local(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for url in ("store", f"{tmp_path}/store", f"file://{tmp_path}/store"):
-        assert files_at(url).url == f"{tmp_path}/store"
+    schemes = ("", f"{tmp_path}/", f"file://{tmp_path}/", f"local://{tmp_path}/")
+    for url in schemes:
+        assert files_at(f"{url}a store").url == f"{tmp_path}/a store"
+        assert isinstance(files_at(f"{url}a store"), LocalFiles)
+
+
+@pytest.fixture
+def read_only_urls(tmp_path):
+    """Yield the URLs of an archive, and of a server that hands out the files of a folder."""
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("file", "")
+    handler = functools.partial(QuietHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield {
+            "zip": f"zip://state::{tmp_path}/a.zip",
+            "http": f"http://127.0.0.1:{server.server_port}/state",
+        }
+        server.shutdown()
+        thread.join()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["zip", "http"])
+def test_what_can_only_be_read_is_refused_in_one_line(kind, read_only_urls):
+    url = read_only_urls[kind]
+    with pytest.raises(
+        OutputError, match=r"it can only be read: name a folder, or a st"
+    ) as refused:
+        CheckpointStore.at(url).take_claim("job-1", "auction")
+    assert str(refused.value).startswith(f"the checkpoint folder {url!r} cannot be written to: ")
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_a_store_that_cannot_even_be_named_is_told(monkeypatch):
+    """Some kinds look at their host at once."""
+    import fsspec
+
+    def unreachable(*arguments, **more):
+        raise ConnectionError("no route to host\nand more")
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", unreachable)
+    with pytest.raises(
+        InputError, match=r"^the checkpoint folder 'github://x' cannot be reached: "
+    ):
+        CheckpointStore.at("github://x")

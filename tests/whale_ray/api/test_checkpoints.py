@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import whale_ray as whale
+from tests.whale_ray.applications.paced_table import PacedTable, PlannedFailureError
 from tests.whale_ray.user_code.gated_numbers import (
     Counted,
     GatedNumbers,
@@ -21,9 +23,11 @@ from tests.whale_ray.user_code.gated_numbers import (
     kill_worker_once,
 )
 from whale_ray.configs.errors import InputError, UsageError
+from whale_ray.testing import VirtualClock
 from whale_ray.transport.clock import SystemClock
 
 COUNT, GATE = 2000, 1000
+NUMBERS = pa.table({"key": [n % 5 for n in range(500)], "n": range(500)})
 OFTEN: dict[str, Any] = {"checkpoint_interval": "50 milliseconds"}
 
 
@@ -201,6 +205,37 @@ def test_options_without_effect_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         whale.run(numbers(tmp_path), **options)
+
+
+@pytest.mark.parametrize("url", ["memory://kept/a b", "file://{folder}/a b", "local://{folder}/c"])
+def test_a_job_goes_on_from_urls_of_any_kind(tmp_path: Path, url: str) -> None:
+    place = url.format(folder=tmp_path)
+
+    def run(fails_after: int | None, restore: str | None) -> whale.Job:
+        topology = whale.Topology("urls")
+        rows = topology.source(PacedTable(NUMBERS, fails_after=fails_after), id="rows")
+        counted = rows.group_by("key").agg(whale.functions.sum("n").alias("sum"), id="sums")
+        counted.sink(whale.sinks.collect(), id="out")
+        settings = {"checkpoints.interval_ms": 500, "runtime.poll_interval_ms": 50}
+        return whale.run(
+            topology, clock=VirtualClock(), checkpoints=place, restore=restore, settings=settings
+        )
+
+    with pytest.raises(PlannedFailureError):
+        run(3, None)
+    job = run(None, "latest")
+    metrics = job.metrics().checkpoints
+    assert metrics is not None and metrics.restored >= 3
+    out = job.results("out").to_arrow().group_by("key").aggregate([("sum", "max")]).to_pylist()
+    found = {row["key"]: row["sum_max"] for row in out}
+    assert found == {key: sum(range(key, 500, 5)) for key in range(5)}
+
+
+def test_the_memory_of_one_process_is_no_place_for_the_checkpoints_of_others(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(UsageError, match=r"in memory://x are in the memory of one process"):
+        whale.submit(numbers(tmp_path), on="processes", workers=1, checkpoints="memory://x")
 
 
 class Unrepeatable(GatedNumbers):

@@ -1,0 +1,45 @@
+"""Two jobs on one folder of checkpoints: the second is refused, or fences the first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import whale_ray as whale
+from tests.whale_ray.api.test_checkpoints import COUNT, GATE, OFTEN, numbers, until, visible
+from tests.whale_ray.user_code.gated_numbers import expected
+from whale_ray.configs.errors import ClaimLostError, OutputError
+
+pytestmark = pytest.mark.usefixtures("quick_processes", "no_leaks")
+
+
+def test_a_second_job_is_refused_and_one_that_takes_over_lets_the_first_commit_nothing(
+    tmp_path: Path,
+) -> None:
+    state = tmp_path / "state"
+    first = whale.submit(numbers(tmp_path), on="processes", workers=2, checkpoints=state, **OFTEN)
+    until(lambda: len(visible(tmp_path)) == GATE, "the first half is not visible")
+    second = whale.submit(
+        numbers(tmp_path), on="processes", workers=1, checkpoints=state, restore="latest", **OFTEN
+    )
+    with pytest.raises(OutputError, match=r"is in use by job numbers-.*take_over=true") as refused:
+        second.wait(60)
+    assert len(str(refused.value).splitlines()) == 1
+    assert first.state == "running"
+    third = whale.submit(
+        numbers(tmp_path),
+        on="processes",
+        workers=1,
+        checkpoints=state,
+        restore="latest",
+        settings={"checkpoints.take_over": True},
+        **OFTEN,
+    )
+    with pytest.raises(ClaimLostError, match=rf"which was taken over by job {third.id}") as lost:
+        first.wait(60)
+    assert len(str(lost.value).splitlines()) == 1
+    assert visible(tmp_path) == expected(GATE)
+    (tmp_path / "go").touch()
+    third.wait(60)
+    assert visible(tmp_path) == expected(COUNT)
