@@ -36,6 +36,9 @@ __all__ = ["AggregateWindows"]
 
 Int64s = npt.NDArray[np.int64]
 
+_DUMPED_ROWS = 1 << 16
+"""From so many rows on a batch of a dump is large enough."""
+
 
 class AggregateWindows(TimeWindows):
     """Aggregates the groups of an `Aggregation` with a time window, or without a window."""
@@ -138,10 +141,27 @@ class AggregateWindows(TimeWindows):
         if self._groups is None:
             return
         yield Batch.empty(self._input)
-        for slice_ in self._state.slices:
-            slots = self._state.scan(slice_, nodes)
-            columns = {SLICE: Column.of(np.full(len(slots), slice_)), **self._state.dump(slots)}
+        for slices, slots in self._scanned(nodes):
+            columns = {SLICE: Column.of(slices), **self._state.dump(slots)}
             yield self._dated(with_columns(self._state.keys_of(slots), columns))
+
+    def _scanned(self, nodes: Int64s) -> Iterator[tuple[Int64s, Int64s]]:
+        """Yield the slices and slots of all groups of some nodes, those of small slices together.
+
+        Each batch of a dump becomes a file of a checkpoint, and is brought to the disk by itself.
+        """
+        slices: list[Int64s] = []
+        slots: list[Int64s] = []
+        rows = 0
+        for slice_ in self._state.slices:
+            slots.append(self._state.scan(slice_, nodes))
+            slices.append(np.full(len(slots[-1]), slice_, np.int64))
+            rows += len(slots[-1])
+            if rows >= _DUMPED_ROWS:
+                yield np.concatenate(slices), np.concatenate(slots)
+                slices, slots, rows = [], [], 0
+        if rows:
+            yield np.concatenate(slices), np.concatenate(slots)
 
     def load(self, batch: Batch) -> None:
         """See `Process.load`; the memory for state may be used up: StateFullError."""

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import whale_ray as whale
 from tests.operators.windows import model
-from tests.operators.windows.driving import AGGREGATES, EPOCH, arrivals, bounds, check, drive
+from tests.operators.windows.driving import (
+    AGGREGATES,
+    EPOCH,
+    Emitted,
+    arrivals,
+    batch_of,
+    bounds,
+    check,
+    drive,
+)
 from whale_ray.configs.errors import BadRowError
+from whale_ray.operators.windows import aggregate_windows
 from whale_ray.operators.windows.aggregate_windows import AggregateWindows
 from whale_ray.operators.windows.aggregation import Aggregation
 from whale_ray.operators.windows.specifications import TimeWindow
+from whale_ray.testing import instance_context
 
 F = whale.functions
 US = 1_000
@@ -176,3 +190,31 @@ def test_without_a_window_results_have_the_latest_time_of_all_rows():
     asked = Aggregation(("key",), None, (F.count(),), output_mode="update")
     batches = [([model.Event(time, 1, 1, None, None)], -(10**9)) for time in (-9, 0, -5)]
     assert drive(AggregateWindows(asked), batches).times == [-9, 0, 0]
+
+
+@settings(max_examples=15)
+@given(batches=arrivals(TIMES), window=WINDOWS, rows_at_once=st.integers(1, 8))
+def test_slices_are_dumped_together_and_another_object_goes_on_with_them(
+    batches, window, rows_at_once
+):
+    drawn = [(events, model.NO_WATERMARK_NS) for events, _ in batches]
+    expected, _ = model.tumble(drawn, window.size_ns, window.slide_ns, window.start_ns, 0)
+    asked = Aggregation(("key",), window, AGGREGATES)
+    process, other, out = AggregateWindows(asked), AggregateWindows(asked), Emitted()
+    for each in (process, other):
+        each.open(instance_context(operator_id="windows"))
+    for events, _ in drawn:
+        if events:
+            process.on_batch(batch_of(events), out)
+    with mock.patch.object(aggregate_windows, "_DUMPED_ROWS", rows_at_once):
+        dumped = list(process.dump(np.arange(1 << 10)))
+    slices = [set(batch["#slice"].tolist()) for batch in dumped[1:]]
+    assert all(batch.num_rows >= rows_at_once for batch in dumped[1:-1])
+    assert len(set().union(*slices)) == sum(map(len, slices))  # a slice is in one batch
+    for batch in dumped:
+        other.load(batch)
+    other.close(out)
+    found = {(*bounds(row), row["key"]): row for row in out.rows}
+    assert len(found) == len(out.rows) and set(found) == set(expected)
+    for key, row in found.items():
+        check(row, expected[key])
