@@ -165,46 +165,6 @@ def kernels_of(one: Expression) -> set[str]:
     return found.union(*(kernels_of(child) for child in one.children()))
 
 
-def trees(depth: int = 3) -> st.SearchStrategy[Expression]:
-    """Return a strategy of random conditions and numbers."""
-    number = st.sampled_from([col(name) for name in NUMBERS]) | st.sampled_from(
-        [lit(value) for value in (0, 1, -1, 7, 0.5, np.nan, -0.0, 2**40)]
-    )
-    truth = st.sampled_from([col("b"), col("c"), col("s") == "view", col("t").is_null()])
-    for _ in range(depth):
-        number, truth = _larger(number, truth), _conditions(number, truth)
-    return number | truth
-
-
-def _larger(
-    number: st.SearchStrategy[Expression], truth: st.SearchStrategy[Expression]
-) -> st.SearchStrategy[Expression]:
-    two = st.tuples(number, number)
-    return st.one_of(
-        number,
-        two.map(lambda pair: pair[0] + pair[1]),
-        two.map(lambda pair: pair[0] * pair[1]),
-        two.map(lambda pair: pair[0] / pair[1]),
-        two.map(lambda pair: pair[0] % pair[1]),
-        st.tuples(number, st.sampled_from(NUMBERS)).map(lambda p: p[0].cast(KINDS[p[1]])),
-        st.tuples(truth, number, number).map(lambda p: when(p[0], p[1]).otherwise(p[2])),
-    )
-
-
-def _conditions(
-    number: st.SearchStrategy[Expression], truth: st.SearchStrategy[Expression]
-) -> st.SearchStrategy[Expression]:
-    two, both = st.tuples(number, number), st.tuples(truth, truth)
-    return st.one_of(
-        truth,
-        two.map(lambda pair: pair[0] < pair[1]),
-        two.map(lambda pair: pair[0] == pair[1]),
-        both.map(lambda pair: pair[0] & pair[1]),
-        both.map(lambda pair: pair[0] | pair[1]),
-        truth.map(lambda one: ~one),
-    )
-
-
 def named(expressions: Iterator[Expression] | list[Expression]) -> dict[str, Expression]:
     """Return expressions under names of their own."""
     return {f"x{at}": one for at, one in zip(itertools.count(), expressions, strict=False)}

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from tests.operators.compiled.compiled_cases import (
     SCHEMA,
@@ -17,16 +16,13 @@ from tests.operators.compiled.compiled_cases import (
     few_of_each_kernel,
     kernels_of,
     named,
-    trees,
 )
 from whale_ray.configs.errors import ExpressionError
 from whale_ray.operators.compiled.compiled_chain import CompiledChain, longest_loop
-from whale_ray.operators.compiled.loop_text import write_loop
 from whale_ray.operators.expressions import functions as F  # noqa: N812 - as in PySpark
 from whale_ray.operators.expressions import kernels
 from whale_ray.operators.expressions.emitters import trees as emitter_trees
-from whale_ray.operators.expressions.emitters.code import NotCompilable
-from whale_ray.operators.expressions.expression import Expression, col, lit
+from whale_ray.operators.expressions.expression import col, lit
 from whale_ray.operators.transforms import FilterExpression, MapExpressions, Transform
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.column import Column
@@ -111,23 +107,6 @@ def test_every_emitter_with_all_types(part: MapExpressions) -> None:
 @given(batches())
 def test_a_chain_of_filters_and_projections_is_the_same_as_one_after_another(batch: Batch) -> None:
     _compare(_FILTERED, list(_FILTERED._transforms), batch)
-
-
-@pytest.mark.long
-@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(trees(), min_size=4, max_size=8), batches(40))
-def test_random_expressions_compiled(expressions: list[Expression], batch: Batch) -> None:
-    known = []
-    for one in expressions:
-        try:
-            write_loop([MapExpressions({"x": one}, False)], SCHEMA, nullable=True, has_times=True)
-        except NotCompilable:
-            continue
-        known.append(one)
-    if not known:
-        return
-    transform = MapExpressions(named(known), keep=False)
-    _compare(CompiledChain([transform], "compiled"), [transform], batch)
 
 
 def test_every_emitter_belongs_to_a_kernel() -> None:
