@@ -7,7 +7,8 @@ and all before the loop is there, is done by the operators themselves, with the 
 
 from __future__ import annotations
 
-import math
+import logging
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -30,6 +31,8 @@ Mode: TypeAlias = Literal["auto", "compiled", "interpreted"]
 COMPILE_AFTER_ROWS = 1 << 20
 """After how many rows a loop is worth being compiled: that takes as long as some million rows."""
 
+_log = logging.getLogger(__name__)
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _NO_ROWS = np.empty(0, np.int64)
 _SMALL_SHARE = 4
 """Columns are copied if they fill less than one part in so many of their memory."""
@@ -71,6 +74,8 @@ class CompiledChain:
         is_due = variant.is_kept or self._rows_seen > COMPILE_AFTER_ROWS
         if variant.loop is None and not is_due and self._mode == "auto":
             return None
+        if variant.loop is None and not variant.compile():
+            return None
         return variant.run(batch, columns)
 
     def _variant(self, batch: Batch, *, nullable: bool) -> _Variant:
@@ -96,15 +101,23 @@ class _Variant:
         self.is_kept = text is not None and generated.is_kept(text.text)
         self._schema = schema
 
-    def run(self, batch: Batch, read: Sequence[Column]) -> Passing:
-        """Return what comes of a batch, of which `read` are the columns that `names` names.
+    def compile(self) -> bool:
+        """Compile the loop; if numba refuses it, say so once, and leave the rows to the kernels."""
+        from numba.core.errors import NumbaError
 
-        The first call compiles.
-        """
+        assert self.text is not None
+        try:
+            self.loop = _compiled(self.text, self._schema)
+        except NumbaError as error:
+            reason = " ".join(_COLOURS.sub("", str(error)).split())[:300]
+            _log.warning("whale-ray: a loop cannot be compiled and is interpreted: %s", reason)
+            self.text = None
+        return self.loop is not None
+
+    def run(self, batch: Batch, read: Sequence[Column]) -> Passing:
+        """Return what comes of a batch, of which `read` are the columns that `names` names."""
         text = self.text
         assert text is not None
-        if self.loop is None:
-            self.loop = _compiled(text, self._schema)
         rows, filters = batch.num_rows, text.filters
         counts = np.zeros(filters, np.int64)
         selected = np.empty(rows, np.int64) if text.selects else _NO_ROWS
@@ -148,7 +161,7 @@ def longest_loop(
 def _compiled(text: LoopText, schema: Schema) -> Any:
     from ...transport import generated
 
-    known = {"np": np, "math": math}
+    known = {"np": np}
     return generated.compile_text(text.text, "loop", _signature(text, schema), known, text.helpers)
 
 

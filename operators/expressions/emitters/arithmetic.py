@@ -58,7 +58,7 @@ def remainder(loop: LoopWriter, left: Code, right: Code) -> Code:
     valid = both(left.valid, right.valid, usable)
     if pa.types.is_floating(kind):
         divisor = loop.typed(kind, f"{right.value} if {usable} else 1.0", None)
-        return loop.typed(kind, f"math.fmod({left.value}, {divisor.value})", valid)
+        return loop.typed(kind, f"np.fmod({left.value}, {divisor.value})", valid)
     # The least integer by -1 overflows in the processor: by 1 the remainder is 0, too.
     safe = usable
     if pa.types.is_signed_integer(kind):

@@ -124,7 +124,7 @@ def compilable() -> Iterator[Expression]:
         a = col(name)
         yield from (F.shiftleft(name, 3), F.shiftright(name, 70), a.bitwise_and(col(name)))
         yield from (a.bitwise_or(6), a.bitwise_xor(1))
-    yield from (F.nanvl("f32", col("f64")), F.nanvl("f64", lit(0.5)))
+    yield from (col("f64") % col("f32"), F.nanvl("f32", col("f64")), F.nanvl("f64", lit(0.5)))
     yield from _of_conditions()
     yield from _of_times_and_texts()
 
@@ -155,7 +155,8 @@ def few_of_each_kernel() -> Iterator[Expression]:
     for one in compilable():
         kernel = getattr(one, "kernel", "")
         used[kernel] += 1
-        if used[kernel] in (1, 5) or (kernel == "casts.cast" and used[kernel] % 9 == 0):
+        floats = kernel == "arithmetic.remainder" and one.columns == ("f64", "f32")
+        if floats or used[kernel] in (1, 5) or (kernel == "casts.cast" and used[kernel] % 9 == 0):
             yield one
 
 
@@ -163,6 +164,46 @@ def kernels_of(one: Expression) -> set[str]:
     """Return the names of the kernels that an expression calls."""
     found = {kernel} if (kernel := getattr(one, "kernel", "")) else set()
     return found.union(*(kernels_of(child) for child in one.children()))
+
+
+def trees(depth: int = 3) -> st.SearchStrategy[Expression]:
+    """Return a strategy of random conditions and numbers."""
+    number = st.sampled_from([col(name) for name in NUMBERS]) | st.sampled_from(
+        [lit(value) for value in (0, 1, -1, 7, 0.5, np.nan, -0.0, 2**40)]
+    )
+    truth = st.sampled_from([col("b"), col("c"), col("s") == "view", col("t").is_null()])
+    for _ in range(depth):
+        number, truth = _larger(number, truth), _conditions(number, truth)
+    return number | truth
+
+
+def _larger(
+    number: st.SearchStrategy[Expression], truth: st.SearchStrategy[Expression]
+) -> st.SearchStrategy[Expression]:
+    two = st.tuples(number, number)
+    return st.one_of(
+        number,
+        two.map(lambda pair: pair[0] + pair[1]),
+        two.map(lambda pair: pair[0] * pair[1]),
+        two.map(lambda pair: pair[0] / pair[1]),
+        two.map(lambda pair: pair[0] % pair[1]),
+        st.tuples(number, st.sampled_from(NUMBERS)).map(lambda p: p[0].cast(KINDS[p[1]])),
+        st.tuples(truth, number, number).map(lambda p: when(p[0], p[1]).otherwise(p[2])),
+    )
+
+
+def _conditions(
+    number: st.SearchStrategy[Expression], truth: st.SearchStrategy[Expression]
+) -> st.SearchStrategy[Expression]:
+    two, both = st.tuples(number, number), st.tuples(truth, truth)
+    return st.one_of(
+        truth,
+        two.map(lambda pair: pair[0] < pair[1]),
+        two.map(lambda pair: pair[0] == pair[1]),
+        both.map(lambda pair: pair[0] & pair[1]),
+        both.map(lambda pair: pair[0] | pair[1]),
+        truth.map(lambda one: ~one),
+    )
 
 
 def named(expressions: Iterator[Expression] | list[Expression]) -> dict[str, Expression]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.operators.compiled.compiled_cases import (
     SCHEMA,
@@ -16,13 +17,16 @@ from tests.operators.compiled.compiled_cases import (
     few_of_each_kernel,
     kernels_of,
     named,
+    trees,
 )
 from whale_ray.configs.errors import ExpressionError
 from whale_ray.operators.compiled.compiled_chain import CompiledChain, longest_loop
+from whale_ray.operators.compiled.loop_text import write_loop
 from whale_ray.operators.expressions import functions as F  # noqa: N812 - as in PySpark
 from whale_ray.operators.expressions import kernels
 from whale_ray.operators.expressions.emitters import trees as emitter_trees
-from whale_ray.operators.expressions.expression import col, lit
+from whale_ray.operators.expressions.emitters.code import NotCompilable
+from whale_ray.operators.expressions.expression import Expression, col, lit
 from whale_ray.operators.transforms import FilterExpression, MapExpressions, Transform
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.column import Column
@@ -109,6 +113,23 @@ def test_a_chain_of_filters_and_projections_is_the_same_as_one_after_another(bat
     _compare(_FILTERED, list(_FILTERED._transforms), batch)
 
 
+@pytest.mark.long
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(trees(), min_size=4, max_size=8), batches(40))
+def test_random_expressions_compiled(expressions: list[Expression], batch: Batch) -> None:
+    known = []
+    for one in expressions:
+        try:
+            write_loop([MapExpressions({"x": one}, False)], SCHEMA, nullable=True, has_times=True)
+        except NotCompilable:
+            continue
+        known.append(one)
+    if not known:
+        return
+    transform = MapExpressions(named(known), keep=False)
+    _compare(CompiledChain([transform], "compiled"), [transform], batch)
+
+
 def test_every_emitter_belongs_to_a_kernel() -> None:
     from importlib import import_module
 
@@ -184,3 +205,19 @@ def test_auto_compiles_once_a_million_rows_have_come(monkeypatch: pytest.MonkeyP
     assert chain.pass_through(_rows(1 << 20)) is None
     passed = chain.pass_through(_rows(10))
     assert passed is not None and passed.counts == (2,)
+
+
+def test_a_loop_that_numba_refuses_is_interpreted_and_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from numba.core.errors import TypingError
+
+    def refuse(*arguments: object) -> object:
+        msg = "no such function"
+        raise TypingError(msg)
+
+    monkeypatch.setattr("whale_ray.transport.generated.compile_text", refuse)
+    chain = _chain("compiled")
+    assert (chain.pass_through(_rows(10)), chain.pass_through(_rows(10))) == (None, None)
+    (record,) = caplog.records
+    assert "cannot be compiled and is interpreted: no such function" in record.getMessage()
