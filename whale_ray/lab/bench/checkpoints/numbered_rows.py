@@ -51,7 +51,8 @@ class NumberedRows(Source):
         keys: the keys of these are multiples of `stride` below `fill`.
         stride: from one of these keys to the next.
         folder: where the source waits for a file `go` before them, and notes its times.
-        kills_at: at this row the worker's process kills itself, unless one has before.
+        kills: whether its worker kills itself once there is a file `kill`, unless one has before.
+            `killed` tells when, and `unread` the number of the first row that was not read then.
     """
 
     fill: int
@@ -60,7 +61,7 @@ class NumberedRows(Source):
     more: int | None = None
     stride: int = 1
     waits: bool = False
-    kills_at: int | None = None
+    kills: bool = False
     bounded: bool = False
 
     def schema(self) -> Schema:
@@ -96,8 +97,8 @@ class _NumberedReader(SourceReader):
         stop = min(self._due(), first + max_rows)
         if stop <= first:
             return None
-        if source.kills_at is not None and stop > source.kills_at:
-            self._kill_once(source.folder / "killed")
+        if source.kills and (source.folder / "kill").exists():
+            self._kill_once(source.folder / "killed", first)
         self._row = stop
         numbers = np.arange(first, stop)
         keys = (numbers - source.fill) * source.stride % source.fill
@@ -113,8 +114,9 @@ class _NumberedReader(SourceReader):
         due = int(min(passed_s * source.rate_per_s, 1 << 60))
         return source.fill + (due if source.more is None else min(due, source.more))
 
-    def _kill_once(self, killed: Path) -> None:
+    def _kill_once(self, killed: Path, unread: int) -> None:
         if not killed.exists():
+            killed.with_name("unread").write_text(str(unread))
             note(killed)
             os.kill(os.getpid(), signal.SIGKILL)
 
