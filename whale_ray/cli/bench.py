@@ -35,10 +35,19 @@ def add_bench(commands: Any) -> None:
         "--sizes", metavar="N,N", type=_numbers, help="one-to-many: numbers of instances"
     )
     command.add_argument(
-        "--plots", metavar="DIR", type=Path, help="one-to-many, dynamic, options-market: folder"
+        "--plots",
+        metavar="DIR",
+        type=Path,
+        help="one-to-many, dynamic, options-market, streaming: folder",
     )
     command.add_argument(
         "--rate", metavar="N", type=float, help="options-market: messages per second"
+    )
+    command.add_argument(
+        "--resume",
+        metavar="FILE",
+        type=Path,
+        help="streaming: keep what is measured there, and go on with what it lacks",
     )
     command.add_argument("--json", action="store_true", help="one JSON object on the last line")
     command.set_defaults(function=_bench)
@@ -58,7 +67,7 @@ def _options(parsed: argparse.Namespace, suite: Any) -> dict[str, Any]:
     if parsed.only is not None:
         options["only"] = _part(parsed.suite, suite, parsed.only)
     taken = signature(suite.run).parameters
-    for option in ("sizes", "plots", "rate"):
+    for option in ("sizes", "plots", "rate", "resume"):
         value = getattr(parsed, option)
         if value is None:
             continue

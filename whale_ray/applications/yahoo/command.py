@@ -43,6 +43,7 @@ def add_arguments(parser: Parser) -> None:
         YahooSettings(),
         events="to generate",
         campaigns="to generate",
+        zipf="exponent of the skew of advertisements",
         seed="of the generator",
     )
     question = parser.add_argument_group("question")
@@ -77,7 +78,7 @@ def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
 def _generated(options: argparse.Namespace) -> YahooSettings:
     """Return the generator's settings; raises UsageError for any value out of range."""
     check_window(options)
-    return numbers_of(YahooSettings, options, "events", "campaigns", "seed")
+    return numbers_of(YahooSettings, options, "events", "campaigns", "zipf", "seed")
 
 
 def _benchmark(options: argparse.Namespace) -> Benchmark:

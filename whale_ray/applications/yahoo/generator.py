@@ -1,8 +1,9 @@
 """A seeded generator of the benchmark's events and of its table of advertisements.
 
 Of every event the advertisement, the user, the page and the kind (view, click, purchase) are drawn
-uniformly; events are 10 ms apart, in order. It follows the offline generator of
-github.com/yahoo/streaming-benchmarks, whose texts are JSON; here they are columns.
+uniformly, the advertisement on request by Zipf's distribution; events are 10 ms apart, in order.
+It follows the offline generator of github.com/yahoo/streaming-benchmarks, whose texts are JSON;
+here they are columns.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..shared.zipf import zipf_ranks
 from .settings import YahooSettings
 
 __all__ = ["ADS_SCHEMA", "EVENTS_SCHEMA", "ads_table", "event_tables", "generate"]
@@ -57,8 +59,14 @@ def event_tables(settings: YahooSettings) -> Iterator[pa.Table]:
         count = min(_CHUNK_EVENTS, settings.events - start)
         random = np.random.default_rng((settings.seed, chunk))
         drawn = [
-            values.take(random.integers(0, len(values), count))
-            for values in (users, pages, ads, _AD_TYPES, _EVENT_TYPES)
+            values.take(zipf_ranks(random, count, len(values), zipf))
+            for values, zipf in (
+                (users, 0.0),
+                (pages, 0.0),
+                (ads, settings.zipf),
+                (_AD_TYPES, 0.0),
+                (_EVENT_TYPES, 0.0),
+            )
         ]
         times = _START_MS + _INTERVAL_MS * np.arange(start, start + count, dtype=np.int64)
         addresses = _IP_ADDRESSES.take(np.zeros(count, np.int64))

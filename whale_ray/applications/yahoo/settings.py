@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..shared.ranges import check_whole
+from ..shared.ranges import check_number, check_whole
+from ..shared.zipf import ZIPF_MAX
 
 __all__ = ["YahooSettings"]
 
@@ -21,10 +22,13 @@ class YahooSettings:
     """Views, clicks and purchases together, 10 ms apart in event time."""
     campaigns: int = 100
     """Each has ten advertisements."""
+    zipf: float = 0.0
+    """The exponent by which events prefer some advertisements; 0: none."""
     seed: int = 1
     """The same settings give the same rows."""
 
     def __post_init__(self) -> None:
         check_whole("events", self.events, 1, 10**12)
         check_whole("campaigns", self.campaigns, 1, 100_000)
+        check_number("zipf", self.zipf, 0, ZIPF_MAX)
         check_whole("seed", self.seed, 0, 2**63 - 1)

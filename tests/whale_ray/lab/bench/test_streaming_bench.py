@@ -19,35 +19,39 @@ import whale_ray as whale
 from whale_ray.applications.nexmark import generator
 from whale_ray.applications.nexmark.settings import NexmarkSettings
 from whale_ray.cli.main import main
-from whale_ray.configs.errors import JobError, ResourceError
+from whale_ray.configs.errors import JobError, ResourceError, UsageError
 from whale_ray.lab.bench.peers.base import packages_of
 from whale_ray.lab.bench.streaming import (
     batch_engines,
     bytewax_flows,
-    disorder,
     handles,
     spark_queries,
     suite,
 )
 from whale_ray.lab.bench.streaming import inputs as stream_files
 from whale_ray.lab.bench.streaming.answers import Answer, answer_of
+from whale_ray.lab.bench.streaming.cells import found_by, measured
 from whale_ray.lab.bench.streaming.inputs import (
     MAX_OUT_OF_ORDER_MS,
     InputFiles,
     campaigns_by_ad,
+    map_streams,
     most_keys,
     stream_path,
     write_inputs,
+    write_skewed,
 )
 from whale_ray.lab.bench.streaming.jobs import (
     answer_of_job,
     build,
-    run_inline,
+    run_in,
     state_peak_bytes,
 )
+from whale_ray.lab.bench.streaming.kept_cells import KeptCells
 from whale_ray.lab.bench.streaming.systems import SYSTEMS, System, system_named
 from whale_ray.lab.bench.streaming.timing import Measured, Ran, measure
-from whale_ray.lab.bench.streaming.workloads import WORKLOADS, Workload, workload_named
+from whale_ray.lab.bench.streaming.ways import WAYS
+from whale_ray.lab.bench.streaming.workloads import MATRIX, WORKLOADS, Workload, workload_named
 
 EVENTS = 200_000
 """20 s of event time: two tumbling windows."""
@@ -66,7 +70,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> InputFiles:
 @pytest.fixture(scope="module")
 def few(tmp_path_factory: pytest.TempPathFactory) -> InputFiles:
     """Two tumbling windows, the second of them short."""
-    return write_inputs(tmp_path_factory.mktemp("few"), 105_000)
+    made = write_inputs(tmp_path_factory.mktemp("few"), 105_000)
+    for name in MATRIX:
+        map_streams(made.folder, workload_named(name).reads)
+    return made
 
 
 def expected(workload: str, folder: Path) -> list[dict[str, Any]]:
@@ -194,7 +201,8 @@ def test_calls_of_handles_run(call: str, inputs: InputFiles) -> None:
 
 
 def without_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    ours = tuple(one for one in SYSTEMS if "whale-ray, 1" in one.name or "DuckDB" in one.name)
+    kept = ("whale-ray, 1 worker", "whale-ray, 1 worker, mapped Arrow", "DuckDB batch, 1 thread")
+    ours = tuple(one for one in SYSTEMS if one.name in kept)
     monkeypatch.setattr(suite, "SYSTEMS", ours)
     monkeypatch.setattr(suite, "QUICK_EVENTS", 60_000)
     monkeypatch.setattr(handles, "QUICK_ROWS", 1_000)
@@ -206,17 +214,23 @@ def test_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     without_others(monkeypatch, tmp_path)
-    assert main(["bench", "streaming", "--quick", "--json"]) == 0
+    monkeypatch.setattr("whale_ray.lab.bench.streaming.bandwidth._QUICK_BYTES", 1 << 20)
+    words = ["bench", "streaming", "--quick", "--plots", str(tmp_path), "--json"]
+    assert main(words) == 0
     report = json.loads(capsys.readouterr().out.splitlines()[-1])
     rows = report["rows"]
-    by_workload = {
-        name: [row["parameters"]["system"] for row in rows if row["name"] == name]
-        for name in (workload.name for workload in WORKLOADS)
-        if name != disorder.WORKLOAD
+    rates = [row for row in rows if row["unit"] == "k rows/s"]
+    cells = {(row["name"], row["parameters"]["skew"], row["parameters"]["system"]) for row in rates}
+    everywhere = ("whale-ray, 1 worker", "DuckDB batch, 1 thread")
+    assert len(cells) == len(rates)
+    assert cells == {
+        *((one.name, 0.0, system) for one in WORKLOADS for system in everywhere),
+        *((name, 2.0, system) for name in MATRIX for system in everywhere),
+        *((name, skew, f"{everywhere[0]}, mapped Arrow") for name in MATRIX for skew in (0.0, 2.0)),
     }
-    assert set(map(tuple, by_workload.values())) == {
-        ("whale-ray, 1 worker", "DuckDB batch, 1 thread", "DuckDB batch, 2 threads")
-    }
+    assert {row["parameters"]["answer"] for row in rates} == {"the same"}
+    assert [row["unit"] for row in rows if row["name"] == "read bandwidth"] == ["GB/s"] * 2
+    assert len(list(tmp_path.glob("streaming-*.png"))) == len(WORKLOADS) + len(MATRIX)
     assert all(row["value"] > 0 for row in rows if row["unit"] == "k rows/s")
     late = {
         row["parameters"]["arrival"]: row["also"]["late rows"]
@@ -248,7 +262,7 @@ def test_every_system_has_the_answers_of_duckdb(system: System, few: InputFiles)
     remedy = system.missing()
     if remedy is not None:
         pytest.skip(f"{system.name}: {remedy}")
-    found = suite._measured(system, system.workloads, few, repetitions=0)
+    found = measured(system, system.workloads, few, repetitions=0)
     wanted = {
         workload: answer_of(
             pa.Table.from_pylist(expected(workload, few.folder)), workload_named(workload).total
@@ -261,7 +275,7 @@ def test_every_system_has_the_answers_of_duckdb(system: System, few: InputFiles)
 def test_structured_streaming_has_the_windows_that_its_watermark_has_passed(
     inputs: InputFiles,
 ) -> None:
-    found = suite._measured(system_named(STREAMING), [TUMBLING], inputs, repetitions=0)
+    found = measured(system_named(STREAMING), [TUMBLING], inputs, repetitions=0)
     times = pq.read_table(stream_path(inputs.folder, "bids"))["date_time"].to_pylist()
     watermark = max(times) - timedelta(milliseconds=MAX_OUT_OF_ORDER_MS)
     ended = [
@@ -276,7 +290,7 @@ def test_structured_streaming_has_the_windows_that_its_watermark_has_passed(
 def test_an_answer_is_that_of_all_rows_though_they_are_dropped(few: InputFiles) -> None:
     workload = workload_named(ON_ROWS)
     rows = pa.Table.from_pylist(run_job(workload, few.folder))
-    assert run_inline(workload, few.folder).answer == answer_of(rows, workload.total)
+    assert run_in(WAYS[0], workload, few.folder).answer == answer_of(rows, workload.total)
 
 
 def test_a_job_that_was_stopped_has_no_answer() -> None:
@@ -302,12 +316,12 @@ def test_another_answer_is_named(few: InputFiles) -> None:
         "peer": {ON_COLUMNS: Measured(2.0, 2.0, None, Answer(3, 5))},
     }
     notes: list[str] = []
-    ours, peer = suite._rows_of(workload, few, found, notes)
+    ours, peer = suite._rows_of(workload, 0.0, few, found, notes)
     assert ours.parameters["answer"] == "the same"
     assert peer.parameters["answer"] == "ANOTHER"
     assert (peer.ratio, peer.value) == (2.0, few.rows["bids"] / 2.0 / 1e3)
     assert notes == [
-        f"peer, {ON_COLUMNS}: ANOTHER ANSWER: 3 results, sum 5; whale-ray 3 results, sum 4"
+        f"peer, {ON_COLUMNS}, skew 0: ANOTHER ANSWER: 3 results, sum 5; whale-ray 3 results, sum 4"
     ]
 
 
@@ -364,3 +378,75 @@ for workload in QUERIES:
         counts = sorted(zip(found[one.key], found[one.total], strict=True))
         wanted = expected(workload, few.folder)
         assert counts == sorted((row[one.key], row[one.total]) for row in wanted)
+
+
+def test_a_run_goes_on_with_the_cells_that_are_missing(
+    few: InputFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, list[str]]] = []
+    fails = {"second"}
+
+    def measure_one(system: System, names: list[str], *_: object) -> dict[str, Measured]:
+        asked.append((system.name, list(names)))
+        if system.name in fails:
+            raise ResourceError("it was interrupted")
+        return {name: Measured(1.0, 0.5, None, Answer(1, len(name))) for name in names}
+
+    monkeypatch.setattr("whale_ray.lab.bench.streaming.cells.measured", measure_one)
+    path, conditions = tmp_path / "kept", {"events": 5}
+    systems = [System(name, lambda *_: None) for name in ("first", "second")]
+    both = [workload_named(name) for name in MATRIX]
+
+    def run(workloads: list[Workload], skew: float = 0.0) -> Any:
+        kept = KeptCells(path, conditions)
+        return found_by(systems, workloads, skew, lambda: few, 1, kept, [])
+
+    run(both[:1])
+    fails.clear()
+    asked.clear()
+    with path.open("a") as file:
+        file.write('{"cell": {"system": "fi')  # an interruption cut this line off
+    found = run(both)
+    assert asked == [("first", [MATRIX[1]]), ("second", list(MATRIX))]
+    asked.clear()
+    assert run(both) == found
+    assert asked == []
+    run(both[:1], skew=1.0)
+    assert asked == [("first", [MATRIX[0]]), ("second", [MATRIX[0]])]
+
+
+def test_cells_of_another_run_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    KeptCells(path, {"events": 5, "cores": 2})
+    with pytest.raises(UsageError, match="measured with other events: name another file"):
+        KeptCells(path, {"events": 6, "cores": 2})
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(UsageError, match="not written by bench streaming"):
+        KeptCells(path, {"events": 5})
+    assert path.read_text() == "a,b\n1,2\n"
+    with pytest.raises(ResourceError, match="name a file that can be written"):
+        KeptCells(tmp_path, {"events": 5})
+
+
+def test_every_way_has_one_value_of_each_dimension() -> None:
+    assert len({way.name for way in WAYS}) == len(WAYS)
+    assert [way.name for way in WAYS if way.is_default] == [
+        "whale-ray, 1 worker",
+        "whale-ray, 2 workers",
+    ]
+    for way in WAYS:
+        assert (way.settings == {"runtime.aggregation": "late_merge"}) == way.merges
+        joins = [workload_named(name).joins for name in system_named(way.name).workloads]
+        assert not (way.merges and any(joins))
+
+
+@pytest.mark.parametrize("zipf", [0.0, 2.0])
+def test_skewed_files_have_as_many_rows_and_fewer_frequent_keys(
+    zipf: float, tmp_path: Path
+) -> None:
+    made = write_skewed(tmp_path / "skewed", 30_000, zipf)
+    assert made.rows["events"] == 30_000
+    assert made.rows["nb_auctions"] == 4 * made.rows["nb_sellers"]
+    ads = pq.read_table(stream_path(made.folder, "events"))["ad_id"].to_numpy()
+    share = np.unique(ads, return_counts=True)[1].max() / len(ads)
+    assert share == pytest.approx(6 / np.pi**2 if zipf else 0.001, rel=0.5)

@@ -125,6 +125,20 @@ def _sessions(bids: Any) -> Any:
     )
 
 
+def _highest_of_each(bids: Any) -> Any:
+    pl = import_module("polars")
+    start = pl.col("date_time").dt.truncate("60s").alias("window_start")
+    return bids.group_by("auction", start).agg(highest=pl.col("price").max())
+
+
+def _auctions_of_new_sellers(auctions: Any, sellers: Any) -> Any:
+    pl = import_module("polars")
+    start = pl.col("date_time").dt.truncate("12h").alias("window_start")
+    people = sellers.select(start, seller="id", about="extra")
+    placed = auctions.select("seller", "extra", start, auction="id")
+    return placed.join(people, on=["seller", "window_start"])
+
+
 _MORE_TABLES = {"Yahoo, views per campaign": (ADS,)}
 
 POLARS: dict[str, Callable[..., Any]] = {
@@ -137,6 +151,8 @@ POLARS: dict[str, Callable[..., Any]] = {
     "NEXMark 7, highest bid": _highest,
     "NEXMark 8, new users": _new_users,
     "NEXMark 11, sessions per bidder": _sessions,
+    "NB7, highest price per auction": _highest_of_each,
+    "NB8, auctions of new sellers": _auctions_of_new_sellers,
     "Yahoo, views per campaign": _views,
 }
 """Workload → a lazy frame of its results, of those of its streams."""

@@ -19,7 +19,7 @@ from ....configs.errors import ResourceError
 from ..peers.base import NOT_INSTALLED
 from ..peers.flink import is_installed, java_command, spark_jars
 from .answers import Answer
-from .inputs import MAX_OUT_OF_ORDER_MS, campaigns_by_ad
+from .inputs import bound_ms, campaigns_by_ad
 from .timing import Ran, Runner
 from .workloads import workload_named
 
@@ -36,7 +36,7 @@ class Program:
     """A workload on Flink.
 
     Attributes:
-        name: of the DataStream program.
+        name: of the DataStream program; empty where there is none.
         place: the place of `Workload.total` in the tuples that it makes.
         sql: the query, or None where SQL has nothing like it.
     """
@@ -109,6 +109,22 @@ PROGRAMS = {
         "SESSION(TABLE bids PARTITION BY bidder, DESCRIPTOR(date_time), INTERVAL '10' SECOND))"
         " GROUP BY bidder, window_start, window_end",
     ),
+    "NB7, highest price per auction": Program(
+        "",
+        0,
+        "SELECT auction, window_start, max(price) AS highest FROM TABLE(TUMBLE(TABLE nb_bids,"
+        " DESCRIPTOR(date_time), INTERVAL '60' SECOND)) GROUP BY auction, window_start, window_end",
+    ),
+    "NB8, auctions of new sellers": Program(
+        "",
+        0,
+        "SELECT auction.seller, auction.id AS auction, auction.extra, person.extra AS about,"
+        " auction.window_start FROM TABLE(TUMBLE(TABLE nb_auctions, DESCRIPTOR(date_time),"
+        " INTERVAL '12' HOUR)) AS auction JOIN TABLE(TUMBLE(TABLE nb_sellers,"
+        " DESCRIPTOR(date_time), INTERVAL '12' HOUR)) AS person ON auction.seller = person.id"
+        " AND auction.window_start = person.window_start"
+        " AND auction.window_end = person.window_end",
+    ),
     "Yahoo, views per campaign": Program(
         "yahoo",
         2,
@@ -151,7 +167,7 @@ def _runner(workload: str, folder: Path, workers: int, sql: str | None) -> Runne
             stream: {column: _type(column) for column in columns}
             for stream, columns in one.reads.items()
         },
-        "max_out_of_order_ms": 0 if "events" in one.reads else MAX_OUT_OF_ORDER_MS,
+        "max_out_of_order_ms": max(map(bound_ms, one.reads)),
         "campaigns": campaigns_by_ad(folder) if "events" in one.reads else None,
     }
 

@@ -1,6 +1,7 @@
-"""The input: NEXMark's three streams and Yahoo's events in Parquet files, which all systems read.
+"""The input: the streams of NEXMark, of Slash's NEXMark (`nb_…`) and of Yahoo in Parquet files.
 
-Times are whole milliseconds, the resolution of Flink's event time, in columns of microseconds.
+All systems read these. Times are whole milliseconds, the resolution of Flink's event time, in
+columns of microseconds.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ import numpy as np
 
 from ....applications.nexmark import generator as nexmark
 from ....applications.nexmark.settings import MAX_OUT_OF_ORDER_MS, NexmarkSettings
+from ....applications.slash_nexmark import generator as slash
+from ....applications.slash_nexmark.schemas import SCHEMAS as SLASH_SCHEMAS
+from ....applications.slash_nexmark.settings import SlashNexmarkSettings
 from ....applications.yahoo import generator as yahoo
 from ....applications.yahoo.settings import YahooSettings
 
@@ -26,11 +30,15 @@ __all__ = [
     "ADS",
     "MAX_OUT_OF_ORDER_MS",
     "InputFiles",
+    "bound_ms",
     "campaigns_by_ad",
     "event_time_of",
+    "map_streams",
+    "mapped_path",
     "most_keys",
     "stream_path",
     "write_inputs",
+    "write_skewed",
 ]
 
 ADS = "ads"
@@ -49,7 +57,7 @@ class InputFiles:
 
     Attributes:
         folder: all streams; NEXMark's as generated: a tenth arrives late, by up to 3 s.
-        in_order: a folder with the same bids by event time.
+        in_order: a folder with the same bids by event time; `folder` where there are none.
         rows: how many each stream has.
     """
 
@@ -61,6 +69,16 @@ class InputFiles:
 def stream_path(folder: Path, stream: str) -> Path:
     """Return the file of a stream."""
     return folder / f"{stream}.parquet"
+
+
+def mapped_path(folder: Path, stream: str) -> Path:
+    """Return the file of a stream that `map_streams` has written."""
+    return folder / f"{stream}.arrow"
+
+
+def bound_ms(stream: str) -> int:
+    """Return by how much a row of a stream may be behind the ones before it."""
+    return 0 if stream == _EVENTS or stream.startswith("nb_") else MAX_OUT_OF_ORDER_MS
 
 
 def event_time_of(stream: str) -> str:
@@ -76,7 +94,8 @@ def write_inputs(
     Args:
         folder: where to.
         events: of NEXMark's, 10,000 a second, 46 of 50 are bids; persons and auctions are those of
-            ten times as many. Yahoo's are as many, one every 10 ms.
+            ten times as many. Slash's are as many, at the same rate: of 9 a seller, 4 auctions and
+            4 bids. Yahoo's are as many, one every 10 ms.
         columns: of the streams that are to be written; all of all of them by default.
     """
     import pyarrow.parquet as pq
@@ -85,7 +104,7 @@ def write_inputs(
         "bids": _nexmark_tables("bids", events),
         "persons": _nexmark_tables("persons", events * _RARER),
         "auctions": _nexmark_tables("auctions", events * _RARER),
-        _EVENTS: _yahoo_tables(events),
+        **_skewable(events, 0.0),
     }
     in_order = folder / "in-order"
     in_order.mkdir(parents=True)
@@ -99,6 +118,38 @@ def write_inputs(
         _write(_by_time(stream_path(folder, "bids")), stream_path(in_order, "bids"))
     pq.write_table(yahoo.ads_table(YahooSettings()), stream_path(folder, ADS))
     return InputFiles(folder, in_order, rows)
+
+
+def write_skewed(folder: Path, events: int, zipf: float) -> InputFiles:
+    """Write the events of Yahoo and the streams of Slash's NEXMark, with skewed keys.
+
+    Args:
+        folder: where to.
+        events: of Yahoo's, and of Slash's NEXMark; see `write_inputs`.
+        zipf: exponent of the distribution of advertisements and of sellers.
+    """
+    import pyarrow.parquet as pq
+
+    folder.mkdir(parents=True)
+    rows = {
+        name: _write(parts, stream_path(folder, name))
+        for name, parts in _skewable(events, zipf).items()
+    }
+    pq.write_table(yahoo.ads_table(YahooSettings()), stream_path(folder, ADS))
+    return InputFiles(folder, folder, rows)
+
+
+def map_streams(folder: Path, reads: Mapping[str, tuple[str, ...]]) -> None:
+    """Write some columns of streams beside their Parquet files, as Arrow to map into memory."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for stream, columns in reads.items():
+        parquet = pq.ParquetFile(stream_path(folder, stream))
+        schema = pa.schema([parquet.schema_arrow.field(name) for name in columns])
+        with pa.ipc.new_file(mapped_path(folder, stream), schema) as file:
+            for batch in parquet.iter_batches(_ROW_GROUP, columns=list(columns)):
+                file.write_batch(batch.select(list(columns)))
 
 
 def campaigns_by_ad(folder: Path) -> dict[str, str]:
@@ -138,18 +189,29 @@ def _distinct_by_group(
     return np.unique(pairs[0], return_counts=True)[1]
 
 
+def _skewable(events: int, zipf: float) -> dict[str, Iterator[pa.Table]]:
+    """Return the streams whose keys may be skewed."""
+    settings = SlashNexmarkSettings(events=events, zipf=zipf)
+    found = {f"nb_{name}": _in_milliseconds(slash.tables(name, settings)) for name in SLASH_SCHEMAS}
+    return {_EVENTS: _yahoo_tables(events, zipf), **found}
+
+
 def _nexmark_tables(stream: str, events: int) -> Iterator[pa.Table]:
+    return _in_milliseconds(nexmark.tables(stream, NexmarkSettings(events=events)))
+
+
+def _in_milliseconds(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     import pyarrow.compute as pc
 
-    for table in nexmark.tables(stream, NexmarkSettings(events=events)):
+    for table in tables:
         times: Any = pc.floor_temporal(table["date_time"], unit="millisecond")
         yield table.set_column(table.schema.get_field_index("date_time"), "date_time", times)
 
 
-def _yahoo_tables(events: int) -> Iterator[pa.Table]:
+def _yahoo_tables(events: int, zipf: float) -> Iterator[pa.Table]:
     import pyarrow as pa
 
-    for table in yahoo.event_tables(YahooSettings(events=events)):
+    for table in yahoo.event_tables(YahooSettings(events=events, zipf=zipf)):
         times = table["event_time"].cast(pa.timestamp("us"))
         yield table.set_column(table.schema.get_field_index("event_time"), "event_time", times)
 

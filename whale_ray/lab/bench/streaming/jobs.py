@@ -13,6 +13,7 @@ from ....state.budget import StateBudget
 from .answers import Answer, Tally, answer_of
 from .inputs import MAX_OUT_OF_ORDER_MS
 from .timing import Ran
+from .ways import Way
 from .workloads import FileStreams, Workload
 
 if TYPE_CHECKING:
@@ -23,8 +24,7 @@ __all__ = [
     "PeakBudget",
     "answer_of_job",
     "build",
-    "run_inline",
-    "run_on_processes",
+    "run_in",
     "state_peak_bytes",
 ]
 
@@ -50,6 +50,7 @@ def build(
     on_late: Literal["fail", "drop", "pass"] = "fail",
     instances: int = 1,
     keep: bool = False,
+    mapped: bool = False,
 ) -> Topology:
     """Return the topology; with `keep` the sink `out` gets the results even of each row.
 
@@ -60,6 +61,7 @@ def build(
         on_late: of the sources.
         instances: how many share each file.
         keep: whether results that `Workload.drops` are kept.
+        mapped: whether streams are read from mapped Arrow files.
     """
     from .... import Topology, sinks
 
@@ -71,6 +73,7 @@ def build(
         max_out_of_order_ms=max_out_of_order_ms,
         on_late=on_late,
         instances=instances,
+        mapped=mapped,
     )
     made = workload.build(streams)
     if workload.drops and not keep:
@@ -80,21 +83,27 @@ def build(
     return topology
 
 
-def run_inline(workload: Workload, folder: Path) -> Ran:
+def run_in(way: Way, workload: Workload, folder: Path) -> Ran:
+    """Run a workload in a way."""
+    return (_run_inline if way.workers == 1 else _run_on_processes)(way, workload, folder)
+
+
+def _run_inline(way: Way, workload: Workload, folder: Path) -> Ran:
     """Run a workload in this process; its processor time includes building and starting it."""
     from ....api.submission import run
 
     before_ns = time.process_time_ns()
-    job = run(build(workload, folder))
+    job = run(build(workload, folder, mapped=way.mapped), settings=way.settings)
     cpu_s = (time.process_time_ns() - before_ns) / 1e9
     return Ran(job.outcome().seconds, cpu_s, answer_of_job(workload, job))
 
 
-def run_on_processes(workload: Workload, folder: Path, workers: int) -> Ran:
+def _run_on_processes(way: Way, workload: Workload, folder: Path) -> Ran:
     """Run a workload on processes that are started for it; processor time includes that."""
     from ....api.submission import submit
 
-    job = submit(build(workload, folder, instances=workers), on="processes", workers=workers)
+    topology = build(workload, folder, instances=way.workers, mapped=way.mapped)
+    job = submit(topology, on="processes", workers=way.workers, settings=way.settings)
     outcome = job.outcome()
     return Ran(outcome.seconds, outcome.metrics.cpu_s, answer_of_job(workload, job))
 

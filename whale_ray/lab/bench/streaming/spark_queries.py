@@ -16,7 +16,7 @@ from typing import Any
 
 from ....transport.clock import SystemClock
 from .answers import Answer
-from .inputs import ADS, MAX_OUT_OF_ORDER_MS, event_time_of, stream_path
+from .inputs import ADS, bound_ms, event_time_of, stream_path
 from .timing import Ran, Runner
 from .workloads import workload_named
 
@@ -45,6 +45,16 @@ QUERIES = {
     ),
     "NEXMark 11, sessions per bidder": _grouped(
         "session_window(date_time, '10 seconds'), bidder", "bids", "bid_count"
+    ),
+    "NB7, highest price per auction": (
+        "SELECT auction, max(price) AS highest FROM nb_bids"
+        " GROUP BY window(date_time, '60 seconds'), auction"
+    ),
+    "NB8, auctions of new sellers": (
+        "SELECT auction.seller, auction.id AS auction, auction.extra, person.extra AS about FROM"
+        " (SELECT *, window(date_time, '12 hours') AS window FROM nb_auctions) AS auction JOIN"
+        " (SELECT *, window(date_time, '12 hours') AS window FROM nb_sellers) AS person"
+        " ON auction.seller = person.id AND auction.window = person.window"
     ),
     "Yahoo, views per campaign": _grouped(
         "window(event_time, '10 seconds'), campaign_id",
@@ -90,10 +100,9 @@ def streaming_runner(workload: str, folder: Path) -> Runner:
             path = stream_path(folder, stream)
             schema = spark.read.parquet(str(path)).schema
             rows = spark.readStream.schema(schema).option("pathGlobFilter", path.name)
-            bound_ms = 0 if stream == "events" else MAX_OUT_OF_ORDER_MS
             (
                 rows.parquet(str(path.parent))
-                .withWatermark(event_time_of(stream), f"{bound_ms} milliseconds")
+                .withWatermark(event_time_of(stream), f"{bound_ms(stream)} milliseconds")
                 .createOrReplaceTempView(stream)
             )
         found: list[Answer] = []

@@ -1,25 +1,35 @@
-"""The suite: every system over every workload, then the parts on whale-ray alone."""
+"""The suite: every system over every workload, some with skewed keys; parts on whale-ray alone."""
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ....configs.errors import ResourceError
-from ..peers.base import Command, printed_by
+from ..plots import check_plots
 from ..report import Aim, BenchReport, BenchRow, describe_machine
-from .answers import Answer
+from . import pictures
+from .bandwidth import bandwidth_rows
+from .cells import Found, found_by
 from .disorder import disorder_rows
 from .handles import handle_rows
-from .inputs import InputFiles, most_keys, write_inputs
+from .inputs import (
+    InputFiles,
+    map_streams,
+    mapped_path,
+    most_keys,
+    write_inputs,
+    write_skewed,
+)
 from .jobs import build, state_peak_bytes
+from .kept_cells import KeptCells
 from .loops import loop_rows
-from .systems import SYSTEMS, System
+from .systems import SYSTEMS
 from .timing import Measured
-from .workloads import WORKLOADS, Workload
+from .workloads import MATRIX, WORKLOADS, Workload, workload_named
 
 __all__ = ["PARTS", "run"]
 
@@ -27,12 +37,26 @@ EVENTS = 5_000_000
 QUICK_EVENTS = 1_000_000
 REPETITIONS = 3
 QUICK_REPETITIONS = 1
-TIMEOUT_S = 900.0
+SKEWS = (1.0, 2.0)
+QUICK_SKEWS = (2.0,)
+"""Exponents of Zipf's distribution, beside 0, at which the workloads of the matrix are run."""
 
-PARTS = ("keyed", "windows", "nexmark", "yahoo", "handles", "disorder", "loops")
-"""What `--only` chooses from; the first four are those of the workloads."""
+PARTS = (
+    "keyed",
+    "windows",
+    "nexmark",
+    "slash",
+    "yahoo",
+    "skew",
+    "handles",
+    "disorder",
+    "loops",
+    "bandwidth",
+)
+"""What `--only` chooses from; the first five are those of the workloads."""
 
 _OURS = "whale-ray, 1 worker"
+_MAPPED = frozenset(system.name for system in SYSTEMS if system.mapped)
 _AHEAD = Aim("ratio", "at least", 1.0)
 _FLINK = ("Flink DataStream, 2 workers", "Flink SQL, 2 workers")
 _AIMS = {
@@ -47,30 +71,52 @@ _AIMS = {
 }
 """(Workload, peer) → by how much the better of one and two workers should be ahead of it."""
 
-_Found = Mapping[str, Measured]
-"""Workload → what a system took for it."""
+
+@dataclass(frozen=True)
+class _StreamingRun:
+    """What the parts of one run share."""
+
+    folder: Path
+    events: int
+    repetitions: int
+    kept: KeptCells
+    notes: list[str]
 
 
-def run(quick: bool = False, only: str | None = None) -> BenchReport:
-    """Measure; with `quick` on fewer rows, and each once cold and once warm."""
+def run(
+    quick: bool = False,
+    only: str | None = None,
+    plots: Path | None = None,
+    resume: Path | None = None,
+) -> BenchReport:
+    """Measure.
+
+    Args:
+        quick: on fewer rows, each once cold and once warm, and at fewer skews.
+        only: one of `PARTS`.
+        plots: folder that receives plots.
+        resume: file that keeps what is measured; what it has is not measured again.
+    """
+    check_plots(plots)
     parts = PARTS if only is None else (only,)
-    workloads = tuple(workload for workload in WORKLOADS if workload.part in parts)
-    repetitions = QUICK_REPETITIONS if quick else REPETITIONS
     machine = describe_machine(("numpy", "numba", "pyarrow", "duckdb", "pyspark"))
-    rows: list[BenchRow] = []
-    notes = list(_notes(repetitions))
+    events, repetitions = (QUICK_EVENTS, QUICK_REPETITIONS) if quick else (EVENTS, REPETITIONS)
+    conditions = {
+        "events": events,
+        "repetitions": repetitions,
+        "processor": machine.processor,
+        "cores": machine.cores,
+        "packages": dict(machine.packages),
+    }
     with tempfile.TemporaryDirectory(prefix="whale-ray-") as folder:
-        inputs = write_inputs(Path(folder), QUICK_EVENTS if quick else EVENTS)
-        if workloads:
-            found = _found(workloads, inputs, repetitions, notes)
-            rows += [row for one in workloads for row in _rows_of(one, inputs, found, notes)]
-            notes += _absent()
-        if "handles" in parts:
-            rows += handle_rows(quick)
-        if "disorder" in parts:
-            rows += disorder_rows(inputs, repetitions)
-        if "loops" in parts:
-            rows += loop_rows(quick)
+        notes = list(_notes(repetitions))
+        kept = KeptCells(resume, conditions)
+        made = _StreamingRun(Path(folder), events, repetitions, kept, notes)
+        rows = _rows(made, parts, quick)
+        if "bandwidth" in parts:
+            rows += bandwidth_rows(machine.cores, quick)
+    if plots is not None:
+        pictures.draw(plots, rows)
     command = ["whale-ray bench streaming", *(["--quick"] if quick else [])]
     return BenchReport(
         suite="streaming",
@@ -79,6 +125,60 @@ def run(quick: bool = False, only: str | None = None) -> BenchReport:
         rows=tuple(rows),
         notes=tuple(notes),
     )
+
+
+def _rows(run: _StreamingRun, parts: tuple[str, ...], quick: bool) -> list[BenchRow]:
+    """Return the rows of all parts over streams, whose files are written when they are needed."""
+
+    @cache
+    def inputs() -> InputFiles:
+        made = write_inputs(run.folder / "streams", run.events)
+        _map(made)
+        return made
+
+    rows: list[BenchRow] = []
+    workloads = tuple(workload for workload in WORKLOADS if workload.part in parts)
+    if workloads:
+        rows += _compared(run, workloads, 0.0, inputs)
+    if "skew" in parts:
+        for skew in QUICK_SKEWS if quick else SKEWS:
+            rows += _compared(run, tuple(map(workload_named, MATRIX)), skew, _skewed(run, skew))
+    if workloads or "skew" in parts:
+        run.notes.extend(_absent())
+    if "handles" in parts:
+        rows += handle_rows(quick)
+    if "disorder" in parts:
+        rows += disorder_rows(inputs(), run.repetitions)
+    if "loops" in parts:
+        rows += loop_rows(quick)
+    return rows
+
+
+def _skewed(run: _StreamingRun, skew: float) -> Callable[[], InputFiles]:
+    @cache
+    def inputs() -> InputFiles:
+        made = write_skewed(run.folder / f"skew-{skew:g}", run.events, skew)
+        _map(made)
+        return made
+
+    return inputs
+
+
+def _map(inputs: InputFiles) -> None:
+    """Write what is read from mapped Arrow."""
+    for name in MATRIX:
+        map_streams(inputs.folder, workload_named(name).reads)
+
+
+def _compared(
+    run: _StreamingRun,
+    workloads: tuple[Workload, ...],
+    skew: float,
+    inputs: Callable[[], InputFiles],
+) -> list[BenchRow]:
+    """Measure workloads in all systems; return a row for each."""
+    found = found_by(SYSTEMS, workloads, skew, inputs, run.repetitions, run.kept, run.notes)
+    return [row for one in workloads for row in _rows_of(one, skew, inputs(), found, run.notes)]
 
 
 def _notes(repetitions: int) -> tuple[str, ...]:
@@ -90,7 +190,9 @@ def _notes(repetitions: int) -> tuple[str, ...]:
         "CPU: that of all processes and threads of a warm run",
         "state B/key: the operator's most memory, by the keys of the file or of its fullest window",
         "DuckDB, Polars and Spark batch see the whole file at once: a bound, not a stream",
-        "the ratio is that of the faster of one and two workers of whale-ray",
+        "the ratio is that of the faster of one and two workers of whale-ray, from Parquet",
+        "mapped Arrow: the same rows, read where they lie; x mapped: whale-ray so, beside a peer",
+        "skew: exponent of Zipf's distribution of Yahoo's advertisements and of NB8's sellers",
         "every system's number of results and their sum are compared with whale-ray's",
         "Structured Streaming ends with the windows open that its watermark has not passed",
     )
@@ -102,41 +204,8 @@ def _absent() -> list[str]:
     return [f"{name}: absent, {remedy}" for name, remedy in missing if remedy]
 
 
-def _found(
-    workloads: Sequence[Workload], inputs: InputFiles, repetitions: int, notes: list[str]
-) -> dict[str, _Found]:
-    """Run every system that is here; one that fails is named in the notes."""
-    found: dict[str, _Found] = {}
-    for system in SYSTEMS:
-        names = [one.name for one in workloads if one.name in system.workloads]
-        if system.missing() is not None or not names:
-            continue
-        try:
-            found[system.name] = _measured(system, names, inputs, repetitions)
-        except ResourceError as error:
-            if system.name.startswith("whale-ray"):
-                raise
-            notes.append(f"{system.name}: FAILED: {error}")
-    return found
-
-
-def _measured(
-    system: System, workloads: Sequence[str], inputs: InputFiles, repetitions: int
-) -> _Found:
-    """Run a system's workloads in a process of their own."""
-    module = "whale_ray.lab.bench.streaming"
-    warm = str(repetitions if system.warms_up else 0)
-    argv = [sys.executable, "-m", module, system.name, str(inputs.folder), warm, *workloads]
-    program = Command(argv, system.environment())
-    printed = printed_by(system.name, program, TIMEOUT_S)
-    return {
-        workload: Measured(**{**values, "answer": Answer(**values["answer"])})
-        for workload, values in printed.items()
-    }
-
-
 def _rows_of(
-    workload: Workload, inputs: InputFiles, found: Mapping[str, _Found], notes: list[str]
+    workload: Workload, skew: float, inputs: InputFiles, found: Found, notes: list[str]
 ) -> list[BenchRow]:
     by_system = {
         name: measured[workload.name]
@@ -147,41 +216,69 @@ def _rows_of(
     for name, one in by_system.items():
         if one.answer != answer:
             notes.append(
-                f"{name}, {workload.name}: ANOTHER ANSWER: {one.answer}; whale-ray {answer}"
+                f"{name}, {workload.name}, skew {skew:g}: ANOTHER ANSWER: {one.answer};"
+                f" whale-ray {answer}"
             )
-    return [_row(name, workload, inputs, by_system) for name in by_system]
+    return [_row(name, workload, skew, inputs, by_system) for name in by_system]
 
 
 def _row(
     name: str,
     workload: Workload,
+    skew: float,
     inputs: InputFiles,
     by_system: Mapping[str, Measured],
 ) -> BenchRow:
     one, ours = by_system[name], by_system[_OURS]
     rows = sum(inputs.rows[stream] for stream in workload.reads)
-    also: dict[str, float] = {"cold s": one.cold_s}
-    if one.cpu_s is not None:
-        also["CPU s/M rows"] = one.cpu_s / rows * 1e6
-    if name == _OURS:
-        also |= _state(workload, inputs)
     is_peer = not name.startswith("whale-ray")
-    best_s = min(one.warm_s for system, one in by_system.items() if "whale-ray" in system)
-    ratio = one.warm_s / best_s if is_peer else ours.warm_s / one.warm_s
-    against = "ahead of it, whale-ray by" if is_peer else f"{_OURS}"
+    ratio = one.warm_s / _best_s(by_system, mapped=False) if is_peer else ours.warm_s / one.warm_s
     return BenchRow(
         workload.name,
         {
             "system": name,
+            "skew": skew,
             "rows": rows,
             "answer": "the same" if one.answer == ours.answer else "ANOTHER",
         },
         rows / one.warm_s / 1e3,
         "k rows/s",
         ratio=None if name == _OURS else ratio,
-        against="" if name == _OURS else against,
-        aim=_AIMS.get((workload.name, name)),
-        also=also,
+        against=("ahead of it, whale-ray by" if is_peer else _OURS) if name != _OURS else "",
+        aim=None if skew else _AIMS.get((workload.name, name)),
+        also=_also(name, workload, skew, inputs, by_system),
+    )
+
+
+def _also(
+    name: str,
+    workload: Workload,
+    skew: float,
+    inputs: InputFiles,
+    by_system: Mapping[str, Measured],
+) -> dict[str, float]:
+    one = by_system[name]
+    rows = sum(inputs.rows[stream] for stream in workload.reads)
+    also: dict[str, float] = {"cold s": one.cold_s}
+    if one.cpu_s is not None:
+        also["CPU s/M rows"] = one.cpu_s / rows * 1e6
+    if name == _OURS and not skew:
+        also |= _state(workload, inputs)
+    mapped = [system for system in by_system if system in _MAPPED]
+    if name in mapped:
+        nbytes = sum(mapped_path(inputs.folder, one).stat().st_size for one in workload.reads)
+        also["GB/s"] = nbytes / one.warm_s / 1e9
+    elif mapped and not name.startswith("whale-ray"):
+        also["x mapped"] = one.warm_s / _best_s(by_system, mapped=True)
+    return also
+
+
+def _best_s(by_system: Mapping[str, Measured], *, mapped: bool) -> float:
+    """Return the seconds of whale-ray's fastest way that reads mapped Arrow, or Parquet."""
+    return min(
+        one.warm_s
+        for name, one in by_system.items()
+        if name.startswith("whale-ray") and (name in _MAPPED) == mapped
     )
 
 

@@ -17,7 +17,8 @@ from . import (
     spark_queries,
 )
 from .timing import Runner
-from .workloads import WORKLOADS, workload_named
+from .ways import WAYS, Way
+from .workloads import MATRIX, WORKLOADS, workload_named
 
 __all__ = ["SYSTEMS", "System", "system_named"]
 
@@ -44,6 +45,7 @@ class System:
         missing: returns what to do to install it, None if it is here.
         environment: variables of its process.
         warms_up: whether a second run is faster; else one is measured, as the cold and the warm.
+        mapped: whether it reads mapped Arrow, not Parquet.
     """
 
     name: str
@@ -52,23 +54,25 @@ class System:
     missing: Callable[[], str | None] = _installed
     environment: Callable[[], Mapping[str, str]] = field(default=dict)
     warms_up: bool = True
+    mapped: bool = False
 
 
-def _inline(workload: str, folder: Path) -> Runner:
-    return lambda: jobs.run_inline(workload_named(workload), folder)
+def _whale_ray(way: Way) -> System:
+    def runner(workload: str, folder: Path) -> Runner:
+        return lambda: jobs.run_in(way, workload_named(workload), folder)
 
-
-def _on_processes(workload: str, folder: Path) -> Runner:
-    return lambda: jobs.run_on_processes(workload_named(workload), folder, workers=2)
+    workloads = _ALL if way.is_default else MATRIX
+    if way.merges:
+        workloads = tuple(name for name in workloads if not workload_named(name).joins)
+    return System(way.name, runner, workloads, mapped=way.mapped)
 
 
 SYSTEMS = (
-    System("whale-ray, 1 worker", _inline),
-    System("whale-ray, 2 workers", _on_processes),
+    *map(_whale_ray, WAYS),
     System(
         "Flink DataStream, 2 workers",
         partial(flink_queries.stream_runner, workers=2),
-        tuple(flink_queries.PROGRAMS),
+        tuple(name for name, program in flink_queries.PROGRAMS.items() if program.name),
         flink_queries.missing,
     ),
     System(

@@ -9,17 +9,26 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ....applications.nexmark.inputs import Inputs
 from ....applications.nexmark.queries import QUERIES
+from ....applications.slash_nexmark.queries import QUERIES as SLASH_QUERIES
+from ....applications.slash_nexmark.queries import AuctionSite
 from ....applications.yahoo.topology import count_views
 from ....operators.keyed.keyed_process import KeyedProcess
-from .inputs import ADS, MAX_OUT_OF_ORDER_MS, event_time_of, stream_path
+from .inputs import (
+    ADS,
+    MAX_OUT_OF_ORDER_MS,
+    bound_ms,
+    event_time_of,
+    mapped_path,
+    stream_path,
+)
 from .keyed_processes import SpentCompiled, SpentOnColumns, SpentOnRows
 
 if TYPE_CHECKING:
     from ....api.topology import Stream, Topology
 
-__all__ = ["WORKLOADS", "FileStreams", "Part", "Workload", "workload_named"]
+__all__ = ["MATRIX", "WORKLOADS", "FileStreams", "Part", "Workload", "workload_named"]
 
-Part: TypeAlias = Literal["keyed", "windows", "nexmark", "yahoo"]
+Part: TypeAlias = Literal["keyed", "windows", "nexmark", "slash", "yahoo"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,7 @@ class Workload:
         timed: whether it needs event time; else rows are taken as they come.
         window_s: how long a row counts; None: for ever.
         drops: whether it has a result for every row: then they are only counted and added up.
+        joins: whether its state is rows that are joined, so that nothing can be merged late.
     """
 
     name: str
@@ -49,6 +59,7 @@ class Workload:
     timed: bool = True
     window_s: int | None = 10
     drops: bool = False
+    joins: bool = False
 
 
 class FileStreams(Inputs):
@@ -61,6 +72,7 @@ class FileStreams(Inputs):
         max_out_of_order_ms: of the streams of NEXMark.
         on_late: of the sources.
         instances: how many share each file.
+        mapped: whether to read what `map_streams` has written.
     """
 
     def __init__(
@@ -72,6 +84,7 @@ class FileStreams(Inputs):
         max_out_of_order_ms: int = MAX_OUT_OF_ORDER_MS,
         on_late: Literal["fail", "drop", "pass"] = "fail",
         instances: int = 1,
+        mapped: bool = False,
     ) -> None:
         self.parallelism = None
         self.folder = folder
@@ -80,25 +93,49 @@ class FileStreams(Inputs):
         self._max_out_of_order_ms = max_out_of_order_ms
         self._on_late: Literal["fail", "drop", "pass"] = on_late
         self._instances = instances
+        self._mapped = mapped
 
     def events(self) -> Stream:
         """Read Yahoo's events."""
         return self._stream("events", ())
 
+    def auction_site(self) -> AuctionSite:
+        """Return the streams of Slash's NEXMark, as its queries want them."""
+        return _SlashStreams(self._topology, self._stream)
+
     def _stream(self, name: str, columns: tuple[str, ...]) -> Stream:
-        del columns  # those of the workload
         from .... import sources
 
-        timed = self._workload.timed
-        bounded = timed and name != "events"
+        timed, columns = self._workload.timed, self._workload.reads[name]
+        bounded = timed and bound_ms(name) > 0
+        source = (
+            sources.ipc(mapped_path(self.folder, name), columns=columns)
+            if self._mapped
+            else sources.parquet(stream_path(self.folder, name), columns=columns)
+        )
         return self._topology.source(
-            sources.parquet(stream_path(self.folder, name), columns=self._workload.reads[name]),
+            source,
             id=name,
             event_time=event_time_of(name) if timed else None,
             max_out_of_order_ms=self._max_out_of_order_ms if bounded else 0,
             on_late=self._on_late,
             parallelism=self._instances,
         )
+
+
+class _SlashStreams(AuctionSite):
+    """The streams that are called `nb_…` here."""
+
+    def __init__(
+        self, topology: Topology, stream_of: Callable[[str, tuple[str, ...]], Stream]
+    ) -> None:
+        self._topology = topology
+        self._stream_of = stream_of
+        self.parallelism = None
+
+    def read(self, name: str, *columns: str) -> Stream:
+        """See `AuctionSite.read`."""
+        return self._stream_of(f"nb_{name}", columns)
 
 
 def _tumbling(streams: FileStreams) -> Stream:
@@ -128,6 +165,16 @@ _SPENT_SQL = (
     " FROM bids WINDOW so_far AS (PARTITION BY bidder ORDER BY file_row_number"
     " ROWS UNBOUNDED PRECEDING)"
 )
+
+
+_NB11_SESSIONS = (
+    "SELECT *, coalesce(sum(starts) OVER (PARTITION BY seller ORDER BY date_time), 0) AS session"
+    " FROM (SELECT *, CAST(date_time - lag(date_time) OVER (PARTITION BY seller ORDER BY date_time)"
+    " > INTERVAL 10 SECONDS AS INT) AS starts FROM"
+    " (SELECT seller, date_time, auction, price, NULL AS extra FROM nb_bids UNION ALL"
+    " SELECT id, date_time, NULL, NULL, extra FROM nb_sellers))"
+)
+"""Bids and sellers, with the number of the session among those of their seller."""
 
 
 def _spent(name: str, process: type[KeyedProcess], *, total: str) -> Workload:
@@ -224,6 +271,53 @@ WORKLOADS = (
         key="bidder",
     ),
     Workload(
+        "NB7, highest price per auction",
+        "slash",
+        {"nb_bids": ("auction", "date_time", "price")},
+        lambda streams: SLASH_QUERIES["nb7"](streams.auction_site()),
+        "SELECT auction, time_bucket(INTERVAL 60 SECONDS, date_time) AS window_start,"
+        " max(price) AS highest FROM nb_bids GROUP BY ALL",
+        total="highest",
+        key="auction",
+        window_s=60,
+    ),
+    Workload(
+        "NB8, auctions of new sellers",
+        "slash",
+        {
+            "nb_auctions": ("seller", "date_time", "id", "extra"),
+            "nb_sellers": ("id", "date_time", "extra"),
+        },
+        lambda streams: SLASH_QUERIES["nb8"](streams.auction_site()),
+        "SELECT auction.seller, auction.id AS auction, auction.extra, person.extra AS about,"
+        " time_bucket(INTERVAL 12 HOURS, person.date_time) AS window_start"
+        " FROM nb_auctions AS auction JOIN nb_sellers AS person ON auction.seller = person.id"
+        " AND time_bucket(INTERVAL 12 HOURS, auction.date_time)"
+        " = time_bucket(INTERVAL 12 HOURS, person.date_time)",
+        total="auction",
+        key="seller",
+        window_s=43_200,
+        drops=True,
+        joins=True,
+    ),
+    Workload(
+        "NB11, bids in sessions of sellers",
+        "slash",
+        {
+            "nb_bids": ("seller", "date_time", "auction", "price"),
+            "nb_sellers": ("id", "date_time", "extra"),
+        },
+        lambda streams: SLASH_QUERIES["nb11"](streams.auction_site()),
+        "SELECT bid.seller, bid.auction, bid.price, person.extra AS about"
+        f" FROM (FROM ({_NB11_SESSIONS}) WHERE price IS NOT NULL) AS bid"
+        f" JOIN (FROM ({_NB11_SESSIONS}) WHERE price IS NULL) AS person USING (seller, session)",
+        total="price",
+        key="seller",
+        window_s=None,
+        drops=True,
+        joins=True,
+    ),
+    Workload(
         "Yahoo, views per campaign",
         "yahoo",
         {"events": ("ad_id", "event_type", "event_time")},
@@ -235,6 +329,10 @@ WORKLOADS = (
         key="campaign_id",
     ),
 )
+
+
+MATRIX = ("Yahoo, views per campaign", "NB8, auctions of new sellers")
+"""The workloads that are run in every way, and with skewed keys."""
 
 
 def workload_named(name: str) -> Workload:

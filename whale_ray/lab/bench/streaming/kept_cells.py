@@ -1,0 +1,86 @@
+"""Cells that were measured, kept in a file: a run that was interrupted goes on with the others.
+
+A file has one JSON object a line: first the conditions, then the cells, in the order of their ends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ....configs.errors import ResourceError, UsageError
+from .answers import Answer
+from .timing import Measured
+
+__all__ = ["Cell", "KeptCells"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What was measured: a system over a workload, whose keys have a skew."""
+
+    system: str
+    workload: str
+    skew: float
+
+
+class KeptCells:
+    """The cells of a run, in memory, and in a file if there is one.
+
+    Args:
+        path: of the file, which is made if need be; None keeps nothing.
+        conditions: what figures depend on, as JSON has it.
+
+    Raises:
+        UsageError: the file has other conditions, or is none of this kind.
+        ResourceError: it cannot be read or written.
+    """
+
+    def __init__(self, path: Path | None, conditions: Mapping[str, Any]) -> None:
+        self._path = path
+        self._cells: dict[Cell, Measured] = {}
+        if path is None:
+            return
+        try:
+            text = path.read_text(encoding="utf-8") if path.exists() else ""
+            # A line that an interruption cut off has no end.
+            lines = text[: text.rfind("\n") + 1].splitlines()
+            if lines:
+                self._take(path, lines, dict(conditions))
+            else:
+                lines = [json.dumps({"conditions": dict(conditions)})]
+            path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        except OSError as error:
+            msg = f"--resume {path}: {error.strerror}: name a file that can be written"
+            raise ResourceError(msg) from error
+
+    def _take(self, path: Path, lines: list[str], conditions: dict[str, Any]) -> None:
+        try:
+            there, *cells = map(json.loads, lines)
+            found = there["conditions"]
+            for one in cells:
+                answer = Answer(**one["measured"].pop("answer"))
+                self._cells[Cell(**one["cell"])] = Measured(**one["measured"], answer=answer)
+        except (ValueError, KeyError, TypeError) as error:
+            msg = f"--resume {path}: not written by bench streaming: name another file"
+            raise UsageError(msg) from error
+        if found != conditions:
+            both = sorted({*found, *conditions})
+            names = ", ".join(name for name in both if found.get(name) != conditions.get(name))
+            msg = f"--resume {path}: measured with other {names}: name another file"
+            raise UsageError(msg)
+
+    def get(self, cell: Cell) -> Measured | None:
+        """Return what was measured, or None."""
+        return self._cells.get(cell)
+
+    def add(self, cell: Cell, measured: Measured) -> None:
+        """Keep a cell."""
+        self._cells[cell] = measured
+        if self._path is not None:
+            line = json.dumps({"cell": asdict(cell), "measured": asdict(measured)})
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
