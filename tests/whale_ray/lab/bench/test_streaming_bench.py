@@ -435,7 +435,9 @@ def test_every_way_has_one_value_of_each_dimension() -> None:
         "whale-ray, 2 workers",
     ]
     for way in WAYS:
-        assert (way.settings == {"runtime.aggregation": "late_merge"}) == way.merges
+        assert ("runtime.aggregation" in way.settings) == way.merges == ("late merge" in way.name)
+        interpreted = way.settings["runtime.pipelines"] == "interpreted"
+        assert interpreted == ("interpreted" in way.name)
         joins = [workload_named(name).joins for name in system_named(way.name).workloads]
         assert not (way.merges and any(joins))
 

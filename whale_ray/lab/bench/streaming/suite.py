@@ -192,6 +192,7 @@ def _notes(repetitions: int) -> tuple[str, ...]:
         "DuckDB, Polars and Spark batch see the whole file at once: a bound, not a stream",
         "the ratio is that of the faster of one and two workers of whale-ray, from Parquet",
         "mapped Arrow: the same rows, read where they lie; x mapped: whale-ray so, beside a peer",
+        "expressions are compiled from the first row on, unless the name says interpreted",
         "skew: exponent of Zipf's distribution of Yahoo's advertisements and of NB8's sellers",
         "every system's number of results and their sum are compared with whale-ray's",
         "Structured Streaming ends with the windows open that its watermark has not passed",

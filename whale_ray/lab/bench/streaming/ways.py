@@ -45,11 +45,14 @@ class Dimension:
 
 
 _LATE_MERGE = {"runtime.aggregation": "late_merge"}
+_COMPILED = {"runtime.pipelines": "compiled"}
+_INTERPRETED = {"runtime.pipelines": "interpreted"}
 
 DIMENSIONS = (
     Dimension({"1 worker": {"workers": 1}, "2 workers": {"workers": 2}}, is_full=True),
     Dimension({"": {}, "mapped Arrow": {"mapped": True}}),
     Dimension({"": {}, "late merge": {"merges": True, "settings": _LATE_MERGE}}),
+    Dimension({"": {"settings": _COMPILED}, "interpreted": {"settings": _INTERPRETED}}),
 )
 
 
