@@ -451,4 +451,7 @@ def test_skewed_files_have_as_many_rows_and_fewer_frequent_keys(
     assert made.rows["nb_auctions"] == 4 * made.rows["nb_sellers"]
     ads = pq.read_table(stream_path(made.folder, "events"))["ad_id"].to_numpy()
     share = np.unique(ads, return_counts=True)[1].max() / len(ads)
-    assert share == pytest.approx(6 / np.pi**2 if zipf else 0.001, rel=0.5)
+    if zipf:
+        assert share == pytest.approx(6 / np.pi**2, abs=0.02)
+    else:  # 27 events in the mean of an advertisement; six standard deviations above are 58
+        assert share < 58 / 27_000
