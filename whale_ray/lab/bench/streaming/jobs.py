@@ -111,10 +111,10 @@ def _run_on_processes(way: Way, workload: Workload, folder: Path) -> Ran:
 def state_peak_bytes(topology: Topology) -> int:
     """Run a topology in this process; return the most memory that its state took."""
     from ....api.submission import run
-    from ....tasks import task_builder
+    from ....worker import worker
 
     budget = PeakBudget()
-    with mock.patch.object(task_builder, "StateBudget", return_value=budget):
+    with mock.patch.object(worker, "StateBudget", return_value=budget):
         run(topology)
     return budget.peak_bytes
 
