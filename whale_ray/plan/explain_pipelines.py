@@ -79,8 +79,6 @@ def _by_expressions(node: OperatorNode) -> bool:
 def _of_chain(
     chain: Sequence[OperatorNode], schema: Schema | None, mode: str
 ) -> Iterator[tuple[str, tuple[str, str]]]:
-    from ..operators.compiled.compiled_chain import longest_loop
-
     if mode == "interpreted":
         yield from ((node.id, (_INTERPRETED, "runtime.pipelines")) for node in chain)
         return
@@ -88,6 +86,8 @@ def _of_chain(
         why = "its columns are known when rows come; then it is decided"
         yield from ((node.id, ("loop or interpreted", why)) for node in chain)
         return
+    from ..operators.compiled.compiled_chain import longest_loop
+
     transforms = [cast("Transform", node.payload) for node in chain]
     loop, why = longest_loop(transforms, schema, nullable=True, has_times=False)
     compiled = 0 if loop is None else len(loop.schemas)

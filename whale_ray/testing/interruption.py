@@ -6,6 +6,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -43,17 +44,21 @@ class Interruption:
             InjectedError: it was ended.
         """
         self._at, self.lines = at, 0
-        before = sys.gettrace()
-        # What the call had open is closed as its frames go, which a death would have done, too.
-        with warnings.catch_warnings():
+        # In a thread of its own: CPython keeps for good what a thread was handling when its trace
+        # function raised at the end of a `with`, and adds it to every later traceback there.
+        with warnings.catch_warnings(), ThreadPoolExecutor(1, "interrupted") as thread:
             warnings.simplefilter("ignore", ResourceWarning)
-            sys.settrace(self._enter)
-            try:
-                return call()
-            except InjectedError as error:
-                traceback.clear_frames(error.__traceback__)
-            finally:
-                sys.settrace(before)
+            return thread.submit(self._traced, call).result()
+
+    def _traced(self, call: Callable[[], _T]) -> _T:
+        sys.settrace(self._enter)
+        try:
+            return call()
+        except InjectedError as error:
+            # What the call had open is closed as its frames go, as a death would have done, too.
+            traceback.clear_frames(error.__traceback__)
+        finally:
+            sys.settrace(None)
         raise InjectedError
 
     def _enter(self, frame: FrameType, event: str, arg: Any) -> Any:

@@ -16,6 +16,8 @@ __all__ = ["REACH", "Accidents"]
 REACH = 4
 """How many segments before the accident are warned, beside its own."""
 _IN_ACCIDENT = 2
+_MINUTES = 180
+"""How long a run of Linear Road lasts: reports have seconds from 0 to 10,799."""
 _MINUTE_NS = 60_000_000_000
 
 
@@ -57,5 +59,6 @@ class Accidents(KeyedProcess):
                     minute=minute,
                     distance=distance,
                 )
-        if not self.input_ended:
+        # The end may come with the last reports, before their minutes have been told one by one.
+        if not self.input_ended or minute < _MINUTES:
             self.minute.set(before_ns + _MINUTE_NS)
