@@ -128,7 +128,11 @@ class AggregateWindows(TimeWindows):
             keys = schema.select(self._asked.keys)
             name = self._context.operator_id
             self._groups = GroupState(
-                keys, accumulators, self._context, notes_changes=self._asked.emits_changes
+                keys,
+                accumulators,
+                self._context,
+                notes_changes=self._asked.emits_changes,
+                shares_stores=self._asked.window is not None,
             )
             self._merged = GroupState(keys, accumulators, self._context)
             self._results = WindowResults(self._asked, self.schema, name)

@@ -1,7 +1,7 @@
 """`GroupState`: the groups of a windowed aggregation, per slice and key, and their accumulators.
 
-Each open slice has an index of its own over one log of records (`KeyedStore.sibling`), so that a
-closed slice is freed at once and leaves nothing behind. In front of the indexes stands a
+Open slices have indexes of their own over one log of records (`SliceStores`), so that a closed
+slice is freed at once and leaves nothing behind. In front of the indexes stands a
 direct-mapped cache of slots, as the combiner of Slash's chapter 3 stands in front of its hash
 table: a row whose group is in it costs a comparison, and no look at the index.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,6 +22,7 @@ from ...state.store import KeyedStore
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
 from ..aggregates.accumulator import Accumulator, OutOfRange, SlottedRows, State
+from .slice_stores import SliceStores, keys_in_slices
 from .slot_cache import SlotCache
 from .slot_objects import SlotObjects
 from .value_sets import ValueSets
@@ -59,6 +59,7 @@ class GroupState:
         context: whose memory for state it takes, and which name messages have.
         more: fields for the caller to use.
         notes_changes: whether there is a field `changed`.
+        shares_stores: whether small slices share stores, as is better if there are many.
     """
 
     def __init__(
@@ -69,7 +70,9 @@ class GroupState:
         more: Sequence[RecordField] = (),
         *,
         notes_changes: bool = False,
+        shares_stores: bool = False,
     ) -> None:
+        self._keys = keys
         self._moved = [RecordField(CHANGED, np.dtype(np.uint8))] if notes_changes else []
         pointers = list(more)
         self._budget, self._operator = context.state_budget, context.operator_id
@@ -86,8 +89,9 @@ class GroupState:
             for values in accumulator.sets:
                 pointers += ValueSets.fields(f"{number}.{values.name}")
             self._kept.append(kept)
+        stored = keys_in_slices(keys) if shares_stores else keys
         self._spare = KeyedStore(
-            RecordLayout(keys, [*self._moved, *pointers]),
+            RecordLayout(stored, [*self._moved, *pointers]),
             context.state_budget,
             context.operator_id,
             virtual_nodes=context.virtual_nodes,
@@ -96,8 +100,7 @@ class GroupState:
             for values in kept.accumulator.sets:
                 name = f"{number}.{values.name}"
                 kept.sets[values.name] = ValueSets(values.types, self._spare, name)
-        self._stores: dict[int, KeyedStore] = {}
-        self._empty: list[KeyedStore] = []  # of freed slices, to be used again
+        self._stores = SliceStores(self._spare, context.virtual_nodes, shares=shares_stores)
         self._cache = SlotCache(keys)
         self.slices_changed = False
 
@@ -106,11 +109,11 @@ class GroupState:
     @property
     def slices(self) -> tuple[int, ...]:
         """The open slices, in the order in which they were opened."""
-        return tuple(self._stores)
+        return self._stores.slices
 
     def __len__(self) -> int:
         """Return the number of groups."""
-        return sum(len(store) for store in self._stores.values())
+        return self._stores.groups
 
     @property
     def record_bytes(self) -> int:
@@ -120,11 +123,11 @@ class GroupState:
     @property
     def nbytes(self) -> int:
         """Bytes of memory for records, keys, indexes, objects and sets."""
-        total = sum(store.nbytes for store in self._stores.values())
+        total = sum(store.nbytes for store in self._stores)
         for number, kept in enumerate(self._kept):
             total += sum(sets.nbytes for sets in kept.sets.values())
             if kept.objects:
-                for slice_ in self._stores:
+                for slice_ in self.slices:
                     total += self._object_bytes(number, self.scan(slice_))
         return total
 
@@ -151,61 +154,42 @@ class GroupState:
         return slots
 
     def _entered(self, slices: Int64s, hashes: Hashes, keys: Batch) -> Int64s:
-        if (slices[1:] < slices[:-1]).any():
-            order = np.argsort(slices, kind="stable")
-            slots = np.empty(len(slices), np.int64)
-            slots[order] = self._entered(slices[order], hashes[order], keys.take(order))
-            return slots
-        bounds = [0, *(np.flatnonzero(slices[1:] != slices[:-1]) + 1).tolist(), len(slices)]
-        parts = [
-            self._store(int(slices[begin])).slots(hashes[begin:end], keys.slice(begin, end))
-            for begin, end in pairwise(bounds)
-        ]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        open_slices = len(self._stores)
+        slots = self._stores.slots(slices, hashes, keys)
+        self.slices_changed |= len(self._stores) > open_slices
+        return slots
 
     def find(self, slice_: int, hashes: Hashes, keys: Batch) -> Int64s:
         """Return the slots of groups of one slice, −1 where there is none."""
-        store = self._stores.get(slice_)
-        return np.full(len(hashes), -1, np.int64) if store is None else store.find(hashes, keys)
+        return self._stores.find(slice_, hashes, keys)
 
     def scan(self, slice_: int, nodes: Int64s | None = None) -> Int64s:
         """Return the slots of all groups of a slice, which may not be open; or of some nodes."""
-        store = self._stores.get(slice_)
-        return np.empty(0, np.int64) if store is None else store.scan(nodes)[0]
+        return self._stores.scan(slice_, nodes)
 
     def keys_of(self, slots: Int64s) -> Batch:
         """Return the key columns of groups."""
-        return self._spare.keys_of(slots)
+        return self._spare.keys_of(slots).select(self._keys.names)
 
     def delete(self, slots: Int64s) -> None:
         """Drop single groups, all of one slice; their keys must not come back."""
         self._drop_values(slots)
-        for store in self._stores.values():
-            store.delete(slots)
+        self._stores.delete(slots)
 
     def free(self, slice_: int) -> None:
         """Drop all groups of a slice and give their memory back."""
-        store = self._stores.pop(slice_, None)
-        if store is None:
+        if slice_ not in self._stores:
             return
-        self._drop_values(store.scan()[0])
-        store.clear()
-        self._empty.append(store)
+        if any(kept.objects or kept.sets for kept in self._kept):
+            self._drop_values(self.scan(slice_))
+        self._stores.free(slice_)
         self.slices_changed = True
 
     def clear(self) -> None:
         """Drop all groups; slices that were freed may come back."""
         for slice_ in self.slices:
             self.free(slice_)
-        self._cache = SlotCache(self._spare.layout.keys)
-
-    def _store(self, slice_: int) -> KeyedStore:
-        store = self._stores.get(slice_)
-        if store is None:
-            store = self._empty.pop() if self._empty else self._spare.sibling()
-            self._stores[slice_] = store
-            self.slices_changed = True
-        return store
+        self._cache = SlotCache(self._keys)
 
     # -- accumulators -------------------------------------------------------------------------
 

@@ -179,7 +179,12 @@ class PartialWindows:
             accumulators = asked.accumulators(schema)
             name = self._context.operator_id
             self._results = WindowResults(asked, asked.output_schema(schema, accumulators), name)
-            self._groups = GroupState(schema.select(asked.keys), accumulators, self._context)
+            self._groups = GroupState(
+                schema.select(asked.keys),
+                accumulators,
+                self._context,
+                shares_stores=asked.window is not None,
+            )
             self._mark = mark_of(asked, schema)
             fitting = TABLE_BYTES_MAX // max(self._groups.record_bytes, 1)
             self._groups_max = max(_GROUPS_MIN, min(_GROUPS_MAX, fitting))

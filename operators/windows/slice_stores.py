@@ -1,0 +1,235 @@
+"""`SliceStores`: which store has the groups of which slice.
+
+A slice's groups are freed at once when its windows have closed, without traces of them in an index.
+So each large slice has a store of its own. Small ones share: to open, fill and free a store takes
+longer than to enter a hundred groups. Slices that are opened one after another get the same store
+until it has `SHARED_GROUPS` groups, or one of them has closed; it is freed with the last of them.
+What others leave behind meanwhile is deleted group by group once it is more than the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...state.keys import stable_partition, virtual_node_of
+from ...transport.compiling import njit
+from ...transport.wire.batch import Batch
+from ...transport.wire.column import Column
+from ...transport.wire.types import DataType, Field, Schema
+from .grouping import SLICE
+
+if TYPE_CHECKING:
+    from ...state.store import KeyedStore
+
+__all__ = ["SHARED_GROUPS", "SliceStores", "keys_in_slices"]
+
+Int64s = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+
+SHARED_GROUPS = 1 << 13
+"""With so many groups a store gets no further slice."""
+
+_SLICES_MAX = 1 << 8
+"""How many slices share a store at most."""
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIXER = np.uint64(0xFF51AFD7ED558CCD)
+_NO_SLOTS = np.empty(0, np.int64)
+
+
+def keys_in_slices(keys: Schema) -> Schema:
+    """Return the key columns of stores that slices share: the slice, then those of the groups."""
+    return Schema((Field(SLICE, DataType.parse("int64")), *keys))
+
+
+class _Shared:
+    """A store, and the slices that share it."""
+
+    def __init__(self, store: KeyedStore) -> None:
+        self.store = store
+        self.open: set[int] = set()
+        self.closed_groups = 0
+        self._had: list[int] = []
+        self._by_slice: dict[int, Int64s] | None = None
+
+    @property
+    def takes_slices(self) -> bool:
+        none_has_closed = len(self.open) == len(self._had) < _SLICES_MAX
+        return none_has_closed and len(self.store) < SHARED_GROUPS
+
+    def take(self, slice_: int) -> None:
+        """Let a slice share the store."""
+        self.open.add(slice_)
+        self._had.append(slice_)
+
+    def slots(self, hashes: Hashes, keys: Batch) -> Int64s:
+        """Return the slots of groups; see `KeyedStore.slots`."""
+        self._by_slice = None
+        return self.store.slots(hashes, keys)
+
+    def scan(self, slice_: int) -> Int64s:
+        """Return the groups of a slice, by virtual node."""
+        if self._by_slice is None:
+            slots, slices, had = *self._scanned(), np.sort(self._had)
+            order, counts = stable_partition(np.searchsorted(had, slices), len(had))
+            parts = np.split(slots[order], np.cumsum(counts)[:-1])
+            self._by_slice = dict(zip(had.tolist(), parts, strict=True))
+        return self._by_slice.get(slice_, _NO_SLOTS)
+
+    def delete(self, slots: Int64s) -> None:
+        """Drop single groups."""
+        self.store.delete(slots)
+        self._by_slice = None
+
+    def close(self, slice_: int) -> None:
+        """Forget a slice; delete the groups of closed ones if they are more than the others."""
+        self.closed_groups += len(self.scan(slice_))
+        self.open.remove(slice_)
+        if self.closed_groups > max(SHARED_GROUPS, len(self.store) // 2):
+            slots, slices = self._scanned()
+            self.delete(slots[~np.isin(slices, list(self.open))])
+            self.closed_groups = 0
+
+    def _scanned(self) -> tuple[Int64s, Int64s]:
+        """Return all groups, by virtual node, and their slices."""
+        slots = self.store.scan()[0]
+        return slots, self.store.records["#key"][slots, 0].view(np.int64)
+
+
+class SliceStores:
+    """The stores of one `GroupState`.
+
+    Args:
+        spare: an empty store, whose siblings they are; its keys are `keys_in_slices` if slices
+            share stores.
+        virtual_nodes: as in the plan.
+        shares: whether they do.
+    """
+
+    def __init__(self, spare: KeyedStore, virtual_nodes: int, *, shares: bool) -> None:
+        self._spare, self._virtual_nodes, self._shares = spare, virtual_nodes, shares
+        self._of: dict[int, _Shared] = {}
+        self._newest: _Shared | None = None
+        self._empty: list[KeyedStore] = []  # of freed slices, to be used again
+        self._node_bits = np.uint64(virtual_nodes.bit_length() - 1)
+
+    def __len__(self) -> int:
+        """Return the number of open slices."""
+        return len(self._of)
+
+    def __contains__(self, slice_: int) -> bool:
+        """Whether a slice is open."""
+        return slice_ in self._of
+
+    @property
+    def groups(self) -> int:
+        """The number of groups of open slices."""
+        shared = {id(one): one for one in self._of.values()}.values()
+        return sum(len(one.store) - one.closed_groups for one in shared)
+
+    def __iter__(self) -> Iterator[KeyedStore]:
+        """Return an iterator over the stores."""
+        return iter({id(one): one.store for one in self._of.values()}.values())
+
+    @property
+    def slices(self) -> tuple[int, ...]:
+        """The open slices, in the order in which they were opened."""
+        return tuple(self._of)
+
+    def slots(self, slices: Int64s, hashes: Hashes, keys: Batch) -> Int64s:
+        """Return the slot of each row's group; see `GroupState.slots`."""
+        if (slices[1:] < slices[:-1]).any():
+            order = np.argsort(slices, kind="stable")
+            slots = np.empty(len(slices), np.int64)
+            slots[order] = self.slots(slices[order], hashes[order], keys.take(order))
+            return slots
+        begins = [0, *(np.flatnonzero(slices[1:] != slices[:-1]) + 1).tolist()]
+        runs: list[tuple[_Shared, int]] = []  # a store, and the first of its rows
+        for begin in begins:
+            shared = self._opened(int(slices[begin]))
+            if not runs or runs[-1][0] is not shared:
+                runs.append((shared, begin))
+        stops = [begin for _, begin in runs[1:]] + [len(slices)]
+        parts = []
+        for (shared, begin), stop in zip(runs, stops, strict=True):
+            part = slice(begin, stop)
+            known = self._known(slices[part], hashes[part], keys.slice(begin, stop))
+            parts.append(shared.slots(*known))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def find(self, slice_: int, hashes: Hashes, keys: Batch) -> Int64s:
+        """Return the slots of groups of one slice, -1 where there is none."""
+        shared = self._of.get(slice_)
+        if shared is None:
+            return np.full(len(hashes), -1, np.int64)
+        return shared.store.find(*self._known(np.full(len(hashes), slice_), hashes, keys))
+
+    def scan(self, slice_: int, nodes: Int64s | None) -> Int64s:
+        """Return the slots of a slice, which may not be open; only those of some virtual nodes."""
+        shared = self._of.get(slice_)
+        if shared is None:
+            return _NO_SLOTS
+        if not self._shares:
+            return shared.store.scan(nodes)[0]
+        slots = shared.scan(slice_)
+        if nodes is None:
+            return slots
+        found = virtual_node_of(shared.store.records["#hash"][slots], self._virtual_nodes)
+        return slots[np.isin(found, nodes)]
+
+    def free(self, slice_: int) -> None:
+        """Forget an open slice, and give back its memory, or that of all which share its store."""
+        shared = self._of.pop(slice_)
+        if shared.open != {slice_}:
+            shared.close(slice_)
+            return
+        shared.store.clear()
+        self._empty.append(shared.store)
+        if shared is self._newest:
+            self._newest = None
+
+    def delete(self, slots: Int64s) -> None:
+        """Drop single groups."""
+        for shared in self._of.values():
+            shared.delete(slots)
+
+    def _known(self, slices: Int64s, hashes: Hashes, keys: Batch) -> tuple[Hashes, Batch]:
+        """Return hashes and keys as the stores know them."""
+        if not self._shares:
+            return hashes, keys
+        schema = self._spare.layout.keys
+        of_slices = Column(schema.fields[0].type, slices)
+        columns = [of_slices, *(keys.column(name) for name in schema.names[1:])]
+        return _hashes_in_slices(hashes, slices, self._node_bits), Batch(
+            schema, columns, len(slices)
+        )
+
+    def _opened(self, slice_: int) -> _Shared:
+        shared = self._of.get(slice_)
+        if shared is None:
+            newest = self._newest
+            if self._shares and newest is not None and newest.takes_slices:
+                shared = newest
+            else:
+                store = self._empty.pop() if self._empty else self._spare.sibling()
+                shared = self._newest = _Shared(store)
+            shared.take(slice_)
+            self._of[slice_] = shared
+        return shared
+
+
+@njit(cache=True, nogil=True)
+def _hashes_in_slices(hashes: Any, slices: Any, node_bits: Any) -> Any:
+    """Return hashes of (slice, key), which keep the bits that tell the key's virtual node."""
+    found = np.empty(len(hashes), np.uint64)
+    rest = np.uint64(0xFFFFFFFFFFFFFFFF) >> node_bits
+    for row in range(len(hashes)):
+        mixed = hashes[row] + np.uint64(slices[row]) * _GOLDEN
+        mixed = (mixed ^ (mixed >> np.uint64(32))) * _MIXER
+        mixed ^= mixed >> np.uint64(29)
+        found[row] = (hashes[row] & ~rest) | (mixed & rest)
+    return found
