@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...cli.running import explained
 from ...configs.errors import UsageError
 from ..shared.benchmark import (
     Benchmark,
+    BenchmarkCommand,
     add_common,
     add_input,
     add_parallelism,
@@ -25,7 +24,6 @@ from .topology import APPLICATION, build
 
 if TYPE_CHECKING:
     from ...cli.parser import Parser
-    from ...plan.explanation import Explanation
     from .replay import Replay
 
 __all__ = ["explain", "main"]
@@ -53,29 +51,6 @@ def add_arguments(parser: Parser) -> None:
     add_common(parser, DEFAULT_OUTPUT)
 
 
-def main(arguments: Sequence[str], parser: Parser) -> int:
-    """Run the application; return the exit code."""
-    add_arguments(parser)
-    return _benchmark(parser.parse_args(arguments)).run(arguments)
-
-
-def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
-    """Return the plan of what `main` would run, over empty inputs."""
-    from ... import sinks, sources
-    from .schemas import SAMPLES
-
-    add_arguments(parser)
-    options = parser.parse_args(arguments)
-    _generated(options)
-    topology = build(
-        sources.arrow(SAMPLES.empty_table()),
-        sinks.parquet(options.output, overwrite=True),
-        window=options.window,
-        parallelism=options.parallelism,
-    )
-    return explained(topology, options)
-
-
 def _generated(options: argparse.Namespace) -> ClusterSettings:
     """Return the generator's settings; raises UsageError for any value out of range."""
     check_window(options)
@@ -87,12 +62,13 @@ def _generated(options: argparse.Namespace) -> ClusterSettings:
 
 def _benchmark(options: argparse.Namespace) -> Benchmark:
     from .replay import write_samples
+    from .schemas import SAMPLES
 
     generated = _generated(options)
     return Benchmark(
         options=_with_samples(options),
         application=APPLICATION,
-        streams=(_SAMPLES,),
+        streams={_SAMPLES: SAMPLES},
         build=lambda source_of, sink: build(
             source_of(_SAMPLES, ("event_time", "job_id", "cpu_pct")),
             sink,
@@ -131,3 +107,7 @@ def _replay(options: argparse.Namespace, generated: ClusterSettings) -> Replay:
     if options.data is not None:
         return replay_of(options.data, options.first_jobs)
     return Replay(job_events(generated), cpu_of_tasks(generated))
+
+
+_COMMAND = BenchmarkCommand(add_arguments, _benchmark)
+main, explain = _COMMAND.main, _COMMAND.explain

@@ -7,8 +7,7 @@ every 2 s, from its first SCHEDULE until its end, or until the task has no more.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from ..shared.generated_file import write_stream
 from .schemas import ENDS, SAMPLES, SCHEDULE
 
 __all__ = ["INTERVAL_US", "Replay", "write_samples"]
@@ -100,20 +99,19 @@ class Replay:
 
 def write_samples(folder: str | Path, replay: Replay) -> Path:
     """Write samples.parquet into a folder, which is made if need be; return the file's path."""
-    path = Path(folder) / "samples.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    with pq.ParquetWriter(partial, SAMPLES, compression="lz4") as writer:
-        waiting: list[pa.Table] = []
-        for table in replay.tables():
-            waiting.append(table)
-            if sum(one.num_rows for one in waiting) >= _ROW_GROUP:
-                writer.write_table(pa.concat_tables(waiting))
-                waiting = []
-        if waiting:
-            writer.write_table(pa.concat_tables(waiting))
-    os.replace(partial, path)
-    return path
+    return write_stream(folder, "samples", SAMPLES, _row_groups(replay.tables()))
+
+
+def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the rows of tables again, `_ROW_GROUP` or a little more at a time."""
+    waiting: list[pa.Table] = []
+    for table in tables:
+        waiting.append(table)
+        if sum(one.num_rows for one in waiting) >= _ROW_GROUP:
+            yield pa.concat_tables(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting)
 
 
 def _jobs(events: pa.Table, lengths: Int64s, most_jobs: int | None) -> _Jobs:

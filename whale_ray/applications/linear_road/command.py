@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ...cli.running import explained
-from ..shared.benchmark import Benchmark, add_common, add_input, add_parallelism, numbers_of
+from ..shared.benchmark import (
+    Benchmark,
+    BenchmarkCommand,
+    add_common,
+    add_input,
+    add_parallelism,
+    numbers_of,
+)
 from .settings import LinearRoadSettings
 from .topology import APPLICATION, build
 
 if TYPE_CHECKING:
     from ...cli.parser import Parser
-    from ...plan.explanation import Explanation
 
 __all__ = ["explain", "main"]
 
@@ -39,28 +43,6 @@ def add_arguments(parser: Parser) -> None:
     add_common(parser, DEFAULT_OUTPUT)
 
 
-def main(arguments: Sequence[str], parser: Parser) -> int:
-    """Run the application; return the exit code."""
-    add_arguments(parser)
-    return _benchmark(parser.parse_args(arguments)).run(arguments)
-
-
-def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
-    """Return the plan of what `main` would run, over empty inputs."""
-    from ... import sinks, sources
-    from .schemas import REPORTS
-
-    add_arguments(parser)
-    options = parser.parse_args(arguments)
-    _generated(options)
-    topology = build(
-        sources.arrow(REPORTS.empty_table()),
-        sinks.parquet(options.output, overwrite=True),
-        parallelism=options.parallelism,
-    )
-    return explained(topology, options)
-
-
 def _generated(options: argparse.Namespace) -> LinearRoadSettings:
     """Return the generator's settings; raises UsageError for any value out of range."""
     numbers = ("expressways", "vehicles", "minutes", "accidents", "seed")
@@ -75,7 +57,7 @@ def _benchmark(options: argparse.Namespace) -> Benchmark:
     return Benchmark(
         options=options,
         application=APPLICATION,
-        streams=(_REPORTS,),
+        streams={_REPORTS: REPORTS},
         build=lambda source_of, sink: build(
             source_of(_REPORTS, REPORTS.names), sink, parallelism=options.parallelism
         ),
@@ -86,3 +68,7 @@ def _benchmark(options: argparse.Namespace) -> Benchmark:
         },
         output=DEFAULT_OUTPUT,
     )
+
+
+_COMMAND = BenchmarkCommand(add_arguments, _benchmark)
+main, explain = _COMMAND.main, _COMMAND.explain

@@ -9,15 +9,14 @@ it, at the vehicle's own second.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from ..shared.generated_file import write_stream
 from .schemas import EXIT_LANE, FEET_PER_SEGMENT, POSITION, REPORTS, SEGMENTS
 from .settings import LinearRoadSettings
 
@@ -147,11 +146,4 @@ def generate(folder: str | Path, settings: LinearRoadSettings | None = None) -> 
 
     Memory: the reports of 30 s. A file of that name is replaced.
     """
-    path = Path(folder) / "reports.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    with pq.ParquetWriter(partial, REPORTS, compression="lz4") as writer:
-        for table in tables(settings or LinearRoadSettings()):
-            writer.write_table(table)
-    os.replace(partial, path)
-    return path
+    return write_stream(folder, "reports", REPORTS, tables(settings or LinearRoadSettings()))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ...cli.running import explained
 from ..shared.benchmark import (
     SINK,
     Benchmark,
+    BenchmarkCommand,
     SourceOf,
     add_common,
     add_input,
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from ...api.topology import Topology
     from ...cli.parser import Parser
     from ...operators.sinks.base import Sink
-    from ...plan.explanation import Explanation
 
 __all__ = ["build", "explain", "main"]
 
@@ -65,31 +63,6 @@ def _query(name: str) -> str:
     return name
 
 
-def main(arguments: Sequence[str], parser: Parser) -> int:
-    """Run the application; return the exit code."""
-    add_arguments(parser)
-    return _benchmark(parser.parse_args(arguments)).run(arguments)
-
-
-def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
-    """Return the plan of what `main` would run, over empty inputs."""
-    from ... import sinks, sources
-    from .schemas import SCHEMAS
-
-    add_arguments(parser)
-    options = parser.parse_args(arguments)
-    _generated(options)
-    topology = build(
-        options.query,
-        lambda name, columns: sources.arrow(
-            SCHEMAS[name].empty_table().select(columns or SCHEMAS[name].names)
-        ),
-        sinks.parquet(options.output, overwrite=True),
-        options.parallelism,
-    )
-    return explained(topology, options)
-
-
 def build(
     query: str,
     source_of: SourceOf,
@@ -125,7 +98,7 @@ def _benchmark(options: argparse.Namespace) -> Benchmark:
     return Benchmark(
         options=options,
         application=APPLICATION,
-        streams=tuple(SCHEMAS),
+        streams=SCHEMAS,
         build=lambda source_of, sink: build(options.query, source_of, sink, options.parallelism),
         generate=lambda folder, stream: generate(folder, stream, generated),
         settings={
@@ -135,3 +108,7 @@ def _benchmark(options: argparse.Namespace) -> Benchmark:
         },
         output=DEFAULT_OUTPUT,
     )
+
+
+_COMMAND = BenchmarkCommand(add_arguments, _benchmark)
+main, explain = _COMMAND.main, _COMMAND.explain

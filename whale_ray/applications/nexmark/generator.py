@@ -13,15 +13,14 @@ is added twice); and times are in microseconds, so that no two events of a strea
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from ..shared.generated_file import write_stream
 from .schemas import SCHEMAS
 from .settings import NexmarkSettings
 from .texts import CHANNELS, CITIES, FIRST_NAMES, LAST_NAMES, STATES, URLS, digits, joined, letters
@@ -62,14 +61,9 @@ def generate(folder: str | Path, stream: str, settings: NexmarkSettings | None =
         stream: "persons", "auctions" or "bids".
         settings: by default those of NEXMark, with 1,000,000 events.
     """
-    path = Path(folder) / f"{stream}.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    with pq.ParquetWriter(partial, SCHEMAS[stream], compression="lz4") as writer:
-        for table in tables(stream, settings or NexmarkSettings()):
-            writer.write_table(table)
-    os.replace(partial, path)
-    return path
+    return write_stream(
+        folder, stream, SCHEMAS[stream], tables(stream, settings or NexmarkSettings())
+    )
 
 
 def tables(stream: str, settings: NexmarkSettings) -> Iterator[pa.Table]:

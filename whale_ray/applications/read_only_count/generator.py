@@ -6,14 +6,13 @@ of rank r is r.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from ..shared.generated_file import write_stream
 from ..shared.zipf import zipf_ranks
 from .settings import ReadOnlySettings
 
@@ -40,11 +39,4 @@ def generate(folder: str | Path, settings: ReadOnlySettings | None = None) -> Pa
 
     Memory: 500,000 records. A file of that name is replaced.
     """
-    path = Path(folder) / "records.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    with pq.ParquetWriter(partial, SCHEMA, compression="lz4") as writer:
-        for table in tables(settings or ReadOnlySettings()):
-            writer.write_table(table)
-    os.replace(partial, path)
-    return path
+    return write_stream(folder, "records", SCHEMA, tables(settings or ReadOnlySettings()))

@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from ...cli.running import add_placement, add_settings, check_placement, settings_of
+from ...cli.running import (
+    add_placement,
+    add_settings,
+    check_placement,
+    explained,
+    settings_of,
+)
 from ...configs.errors import EXIT_INTERRUPTED, InputError, UsageError
 from . import command as shared
 from . import report
@@ -23,15 +29,19 @@ from .phases import Phases
 from .ranges import check_whole, named_as_options
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ...api.job import Job
     from ...api.topology import Topology
     from ...cli.parser import Parser
     from ...operators.sinks.base import Sink
     from ...operators.sources.base import Source
+    from ...plan.explanation import Explanation
 
 __all__ = [
     "SINK",
     "Benchmark",
+    "BenchmarkCommand",
     "SourceOf",
     "add_common",
     "add_input",
@@ -61,7 +71,8 @@ class Benchmark:
     Attributes:
         options: parsed; see `add_input`, `add_parallelism` and `add_common`.
         application: its name.
-        streams: the names of its streams; NAME.parquet in a folder is the stream NAME.
+        streams: the names of its streams → the columns of each; NAME.parquet in a folder is the
+            stream NAME.
         build: returns the topology, given the sources and the sink.
         generate: writes a stream into a folder, and returns the path of the file.
         settings: what the report shows beside the settings of the run.
@@ -70,7 +81,7 @@ class Benchmark:
 
     options: argparse.Namespace
     application: str
-    streams: Sequence[str]
+    streams: Mapping[str, pa.Schema]
     build: Callable[[SourceOf, Sink], Topology]
     generate: Callable[[Path, str], Path]
     settings: Mapping[str, object]
@@ -98,6 +109,17 @@ class Benchmark:
             shared.log_step(self.application, "streaming")
             job = shared.run_job(phases, topology, options, settings, JobMetrics.progress_line)
             return 0 if options.detach else self._report(arguments, job, phases)
+
+    def explain(self) -> Explanation:
+        """Return the plan of what `run` would run, over empty streams."""
+        from ... import sinks, sources
+
+        def empty(name: str, columns: Sequence[str] | None) -> Source:
+            table = self.streams[name].empty_table()
+            return sources.arrow(table if columns is None else table.select(columns))
+
+        topology = self.build(empty, sinks.parquet(self.options.output, overwrite=True))
+        return explained(topology, self.options)
 
     def _source(
         self,
@@ -148,6 +170,33 @@ class Benchmark:
         shown = report.rendered(result, published.preview(), published.load_line)
         shared.print_result(result, shown, as_json=options.json)
         return 0 if job.state == "finished" else EXIT_INTERRUPTED
+
+
+@dataclass(frozen=True)
+class BenchmarkCommand:
+    """What `whale-ray run` and `whale-ray explain` call of an application.
+
+    Attributes:
+        add_arguments: adds its options.
+        benchmark: returns what the parsed options ask for; raises UsageError and InputError.
+    """
+
+    add_arguments: Callable[[Parser], None]
+    benchmark: Callable[[argparse.Namespace], Benchmark]
+
+    def main(self, arguments: Sequence[str], parser: Parser) -> int:
+        """Run the application; return the exit code."""
+        return self.benchmark(self._parsed(arguments, parser)).run(arguments)
+
+    def explain(self, arguments: Sequence[str], parser: Parser) -> Explanation:
+        """Return the plan of what `main` would run; reads nothing of the user's data."""
+        options = self._parsed(arguments, parser)
+        options.data = None
+        return self.benchmark(options).explain()
+
+    def _parsed(self, arguments: Sequence[str], parser: Parser) -> argparse.Namespace:
+        self.add_arguments(parser)
+        return parser.parse_args(arguments)
 
 
 def add_input(parser: Parser, folder: str, defaults: object, **numbers: str) -> None:

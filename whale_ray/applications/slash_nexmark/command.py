@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ...cli.running import explained
-from ..shared.benchmark import Benchmark, add_common, add_input, add_parallelism, numbers_of
+from ..shared.benchmark import (
+    Benchmark,
+    BenchmarkCommand,
+    add_common,
+    add_input,
+    add_parallelism,
+    numbers_of,
+)
 from .settings import SlashNexmarkSettings
 
 if TYPE_CHECKING:
     from ...cli.parser import Parser
-    from ...plan.explanation import Explanation
 
 __all__ = ["explain", "main"]
 
@@ -42,32 +46,6 @@ def add_arguments(parser: Parser) -> None:
     add_common(parser, DEFAULT_OUTPUT)
 
 
-def main(arguments: Sequence[str], parser: Parser) -> int:
-    """Run the application; return the exit code."""
-    add_arguments(parser)
-    return _benchmark(parser.parse_args(arguments)).run(arguments)
-
-
-def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
-    """Return the plan of what `main` would run, over empty inputs."""
-    from ... import sinks, sources
-    from .queries import build
-    from .schemas import SCHEMAS
-
-    add_arguments(parser)
-    options = parser.parse_args(arguments)
-    _generated(options)
-    topology = build(
-        options.query,
-        lambda name, columns: sources.arrow(
-            SCHEMAS[name].empty_table().select(columns or SCHEMAS[name].names)
-        ),
-        sinks.parquet(options.output, overwrite=True),
-        options.parallelism,
-    )
-    return explained(topology, options)
-
-
 def _generated(options: argparse.Namespace) -> SlashNexmarkSettings:
     """Return the generator's settings; raises UsageError for any value out of range."""
     return numbers_of(SlashNexmarkSettings, options, "events", "events_per_s", "zipf", "seed")
@@ -82,7 +60,7 @@ def _benchmark(options: argparse.Namespace) -> Benchmark:
     return Benchmark(
         options=options,
         application=APPLICATION,
-        streams=tuple(SCHEMAS),
+        streams=SCHEMAS,
         build=lambda source_of, sink: build(options.query, source_of, sink, options.parallelism),
         generate=lambda folder, stream: generate(folder, stream, generated),
         settings={
@@ -92,3 +70,7 @@ def _benchmark(options: argparse.Namespace) -> Benchmark:
         },
         output=DEFAULT_OUTPUT,
     )
+
+
+_COMMAND = BenchmarkCommand(add_arguments, _benchmark)
+main, explain = _COMMAND.main, _COMMAND.explain

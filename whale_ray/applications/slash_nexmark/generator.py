@@ -10,7 +10,6 @@ owners) and the scale 1,000, so that the first 1,000 auctions have half of the b
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from ..shared.generated_file import write_stream
 from ..shared.zipf import zipf_ranks
 from .schemas import RECORD_BYTES, SCHEMAS
 from .settings import SlashNexmarkSettings
@@ -72,14 +71,9 @@ def generate(folder: str | Path, stream: str, settings: SlashNexmarkSettings | N
         stream: "sellers", "auctions" or "bids".
         settings: by default 1,000,000 events.
     """
-    path = Path(folder) / f"{stream}.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    with pq.ParquetWriter(partial, SCHEMAS[stream], compression="lz4") as writer:
-        for table in tables(stream, settings or SlashNexmarkSettings()):
-            writer.write_table(table)
-    os.replace(partial, path)
-    return path
+    return write_stream(
+        folder, stream, SCHEMAS[stream], tables(stream, settings or SlashNexmarkSettings())
+    )
 
 
 def tables(stream: str, settings: SlashNexmarkSettings) -> Iterator[pa.Table]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ...cli.running import explained
 from ...configs.errors import InputError, UsageError
 from ..shared.benchmark import (
     Benchmark,
+    BenchmarkCommand,
     add_common,
     add_input,
     add_parallelism,
@@ -24,7 +23,6 @@ from .topology import APPLICATION, READS, build
 
 if TYPE_CHECKING:
     from ...cli.parser import Parser
-    from ...plan.explanation import Explanation
 
 __all__ = ["explain", "main"]
 
@@ -56,30 +54,6 @@ def add_arguments(parser: Parser) -> None:
     add_common(parser, DEFAULT_OUTPUT)
 
 
-def main(arguments: Sequence[str], parser: Parser) -> int:
-    """Run the application; return the exit code."""
-    add_arguments(parser)
-    return _benchmark(parser.parse_args(arguments)).run(arguments)
-
-
-def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
-    """Return the plan of what `main` would run, over empty inputs."""
-    from ... import sinks, sources
-    from .generator import TRIPS
-
-    add_arguments(parser)
-    options = parser.parse_args(arguments)
-    _generated(options)
-    topology = build(
-        sources.arrow(TRIPS.empty_table().select(READS)),
-        sinks.parquet(options.output, overwrite=True),
-        window=options.window,
-        box=_box(options),
-        parallelism=options.parallelism,
-    )
-    return explained(topology, options)
-
-
 def _generated(options: argparse.Namespace) -> TaxiSettings:
     """Return the generator's settings; raises UsageError for any value out of range."""
     check_window(options)
@@ -96,13 +70,13 @@ def _box(options: argparse.Namespace) -> CityBox:
 
 
 def _benchmark(options: argparse.Namespace) -> Benchmark:
-    from .generator import generate
+    from .generator import TRIPS, generate
 
     generated, box = _generated(options), _box(options)
     return Benchmark(
         options=options,
         application=APPLICATION,
-        streams=(_TRIPS,),
+        streams={_TRIPS: TRIPS},
         build=lambda source_of, sink: build(
             source_of(_TRIPS, READS),
             sink,
@@ -119,3 +93,7 @@ def _benchmark(options: argparse.Namespace) -> Benchmark:
         },
         output=DEFAULT_OUTPUT,
     )
+
+
+_COMMAND = BenchmarkCommand(add_arguments, _benchmark)
+main, explain = _COMMAND.main, _COMMAND.explain

@@ -8,14 +8,13 @@ others uniform over the box of the regions.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from ..shared.generated_file import write_stream
 from .regions import NEW_YORK
 from .settings import TaxiSettings
 
@@ -89,11 +88,4 @@ def generate(folder: str | Path, settings: TaxiSettings | None = None) -> Path:
 
     Memory: 500,000 trips. A file of that name is replaced.
     """
-    path = Path(folder) / "trips.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    with pq.ParquetWriter(partial, TRIPS, compression="lz4") as writer:
-        for table in tables(settings or TaxiSettings()):
-            writer.write_table(table)
-    os.replace(partial, path)
-    return path
+    return write_stream(folder, "trips", TRIPS, tables(settings or TaxiSettings()))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...cli.running import explained
 from ...configs.errors import InputError
 from ..shared.benchmark import (
     Benchmark,
+    BenchmarkCommand,
     add_common,
     add_input,
     add_parallelism,
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ...cli.parser import Parser
-    from ...plan.explanation import Explanation
 
 __all__ = ["explain", "main"]
 
@@ -52,29 +50,6 @@ def add_arguments(parser: Parser) -> None:
     add_common(parser, DEFAULT_OUTPUT)
 
 
-def main(arguments: Sequence[str], parser: Parser) -> int:
-    """Run the application; return the exit code."""
-    add_arguments(parser)
-    return _benchmark(parser.parse_args(arguments)).run(arguments)
-
-
-def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
-    """Return the plan of what `main` would run, over empty inputs."""
-    from ... import sinks, sources
-    from .generator import EVENTS_SCHEMA, ads_table
-
-    add_arguments(parser)
-    options = parser.parse_args(arguments)
-    topology = build(
-        sources.arrow(EVENTS_SCHEMA.empty_table()),
-        ads_table(_generated(options)),
-        sinks.parquet(options.output, overwrite=True),
-        window=options.window,
-        parallelism=options.parallelism,
-    )
-    return explained(topology, options)
-
-
 def _generated(options: argparse.Namespace) -> YahooSettings:
     """Return the generator's settings; raises UsageError for any value out of range."""
     check_window(options)
@@ -82,13 +57,13 @@ def _generated(options: argparse.Namespace) -> YahooSettings:
 
 
 def _benchmark(options: argparse.Namespace) -> Benchmark:
-    from .generator import generate
+    from .generator import EVENTS_SCHEMA, generate
 
     generated = _generated(options)
     return Benchmark(
         options=options,
         application=APPLICATION,
-        streams=(_EVENTS,),
+        streams={_EVENTS: EVENTS_SCHEMA},
         build=lambda source_of, sink: build(
             source_of(_EVENTS, ("ad_id", "event_type", "event_time")),
             _ads(options, generated),
@@ -126,3 +101,7 @@ def _ads(options: argparse.Namespace, generated: YahooSettings) -> pa.Table:
         reason = str(error).splitlines()[0]
         msg = f"{path}: needs the text columns ad_id and campaign_id ({reason})"
         raise InputError(msg) from error
+
+
+_COMMAND = BenchmarkCommand(add_arguments, _benchmark)
+main, explain = _COMMAND.main, _COMMAND.explain

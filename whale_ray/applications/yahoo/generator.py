@@ -8,15 +8,14 @@ here they are columns.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from ..shared.generated_file import write_stream
 from ..shared.zipf import zipf_ranks
 from .settings import YahooSettings
 
@@ -78,14 +77,7 @@ def generate(folder: str | Path, settings: YahooSettings | None = None) -> Path:
 
     Memory: 500,000 events. A file of that name is replaced.
     """
-    path = Path(folder) / "events.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    with pq.ParquetWriter(partial, EVENTS_SCHEMA, compression="lz4") as writer:
-        for table in event_tables(settings or YahooSettings()):
-            writer.write_table(table)
-    os.replace(partial, path)
-    return path
+    return write_stream(folder, "events", EVENTS_SCHEMA, event_tables(settings or YahooSettings()))
 
 
 def _identifiers(settings: YahooSettings) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
