@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...configs.errors import InputError
 from .arrow_reader import (
-    ArrowReader,
     cast_to_schema,
-    check_alike,
-    check_supported,
     check_texts,
     first_line,
-    kept_columns,
-    supported_schema,
-    wanted_columns,
 )
 from .base import Source
+from .divided_files import DividedFiles
 from .files import FileSet, PathLike, check_likeness, likeness
 from .mapped_ipc import MappedIpc
 from .progress import Progress
@@ -28,59 +23,47 @@ from .progress import Progress
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ...transport.wire.types import Schema
-    from ..process import InstanceContext
-    from ..snapshots import Position
-    from .base import SourceReader
 
 _PIECE_ROWS = 1 << 16
 """Texts are checked, and what cannot be a view is converted, in pieces of so many rows."""
 
 
 @dataclass(frozen=True)
-class IpcSource(Source):
+class IpcSource(DividedFiles[MappedIpc]):
     """A source of Arrow IPC files; record batches are assigned to instances round-robin."""
 
-    paths: FileSet
-    columns: tuple[str, ...] | None = None
+    def open_file(self, path: str) -> MappedIpc:
+        """Map a file."""
+        return MappedIpc(path)
 
-    def check(self) -> None:
-        """Raise `InputError` if a path is missing or matches no file."""
-        self.paths.files()
+    def columns_in(self, file: MappedIpc) -> pa.Schema:
+        """Return the columns of a file."""
+        return file.schema
 
-    def schema(self) -> Schema:
-        """Return the columns, from the first file."""
-        from ...transport.wire.types import Schema
+    def units_in(self, file: MappedIpc) -> int:
+        """Return the number of a file's record batches."""
+        return file.count()
 
-        path = self.paths.files()[0]
-        with MappedIpc(path) as file:
-            return Schema.from_arrow(self._columns_of(file, path))
-
-    def with_columns_needed(self, columns: frozenset[str]) -> IpcSource:
-        """See `Source.with_columns_needed`: pages of columns that are not read are not loaded."""
-        there = self.schema()
-        kept = kept_columns(there, columns)
-        return self if kept == there.names else replace(self, columns=kept)
-
-    def open(self, context: InstanceContext) -> SourceReader:
-        """Open this instance's record batches; with one instance they come in file order."""
-        paths = self.paths.files()
-        progress = Progress.opened(context, None, {**self.paths.facts(paths), "at": [0, 0]})
-        return ArrowReader(self._batches(paths, progress, 0, 0), progress)
-
-    def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
-        """Open this instance's record batches of those left, the first one at its next row.
-
-        Raises:
-            InputError: files have come, gone or changed.
-        """
-        paths = self.paths.files()
-        self.paths.check_same(paths, positions)
-        progress = Progress.opened(context, positions, self.paths.facts(paths))
-        # Files before it need not be opened to count their record batches.
-        known = (one["at"] for one in positions if one["at"][1] <= progress.first)
-        progress.facts["at"] = at = max(known, default=[0, 0])
-        return ArrowReader(self._batches(paths, progress, *at), progress)
+    def read_units(
+        self, file: MappedIpc, path: str, units: range, schema: pa.Schema, progress: Progress
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the record batches that are left, from the next row on."""
+        left = list(progress.units(units.start, units.stop))
+        numbers = [unit - units.start for unit, _ in left]
+        found = file.batches(numbers, schema.names)
+        now = likeness(path)
+        for (unit, place), (_, batch) in zip(left, found, strict=True):
+            rows = 0
+            if place is not None:
+                check_likeness(path, place)
+                rows = place["rows"]
+            progress.enter(unit, {**now, "rows": rows})
+            for start in range(rows, batch.num_rows, _PIECE_ROWS):
+                piece = batch.select(schema.names).slice(start, _PIECE_ROWS)
+                progress.move(start)
+                _check_places(piece, path)
+                check_texts(piece, path)
+                yield cast_to_schema(piece, schema)
 
     def resumption(self) -> str:
         """Return that it seeks."""
@@ -91,8 +74,7 @@ class IpcSource(Source):
 
         How is found out by the first file.
         """
-        columns = "" if self.columns is None else f" ({', '.join(self.columns)})"
-        return f"ipc {self.paths.describe()}{columns}{self._access()}"
+        return f"ipc {self.named_paths()}{self._access()}"
 
     def _access(self) -> str:
         try:
@@ -102,52 +84,6 @@ class IpcSource(Source):
                 return how + kind
         except InputError:
             return ""  # whoever plans or reads it says what is wrong
-
-    def _columns_of(self, file: MappedIpc, path: str) -> pa.Schema:
-        import pyarrow as pa
-
-        schema = supported_schema(file.schema)
-        wanted = wanted_columns(schema.names, self.columns, path)
-        schema = pa.schema([schema.field(name) for name in wanted])
-        check_supported(schema, path)
-        return schema
-
-    def _batches(
-        self, paths: list[str], progress: Progress, first_file: int, first_unit: int
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of `progress`, from a file on whose first one is `first_unit`."""
-        expected: pa.Schema | None = None
-        for number, path in enumerate(paths[first_file:], first_file):
-            with MappedIpc(path) as file:
-                schema = self._columns_of(file, path)
-                expected = expected or schema
-                check_alike(schema, path, expected, paths[first_file])
-                progress.facts["at"] = [number, first_unit]
-                stop = first_unit + file.count()
-                yield from _read(file, path, range(first_unit, stop), expected, progress)
-                first_unit = stop
-
-
-def _read(
-    file: MappedIpc, path: str, units: range, schema: pa.Schema, progress: Progress
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file's record batches, `units`, that `progress` has left."""
-    left = list(progress.units(units.start, units.stop))
-    numbers = [unit - units.start for unit, _ in left]
-    found = file.batches(numbers, schema.names)
-    now = likeness(path)
-    for (unit, place), (_, batch) in zip(left, found, strict=True):
-        rows = 0
-        if place is not None:
-            check_likeness(path, place)
-            rows = place["rows"]
-        progress.enter(unit, {**now, "rows": rows})
-        for start in range(rows, batch.num_rows, _PIECE_ROWS):
-            piece = batch.select(schema.names).slice(start, _PIECE_ROWS)
-            progress.move(start)
-            _check_places(piece, path)
-            check_texts(piece, path)
-            yield cast_to_schema(piece, schema)
 
 
 def _check_places(batch: pa.RecordBatch, path: str) -> None:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ...configs.errors import InputError
 from .arrow_reader import (
-    ArrowReader,
     cast_to_schema,
-    check_alike,
-    check_supported,
     check_texts,
     first_line,
-    kept_columns,
-    supported_schema,
-    wanted_columns,
 )
 from .base import Source
+from .divided_files import DividedFiles
 from .files import FileSet, PathLike, check_likeness, likeness
 from .progress import Place, Progress
 
@@ -27,58 +22,40 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from ...transport.wire.types import Schema
-    from ..process import InstanceContext
-    from ..snapshots import Position
-    from .base import SourceReader
 
 _BATCH_ROWS = 8192
 _READ_AHEAD_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class ParquetSource(Source):
+class ParquetSource(DividedFiles["pq.ParquetFile"]):
     """A source of Parquet files; row groups are assigned to instances round-robin."""
 
-    paths: FileSet
-    columns: tuple[str, ...] | None = None
+    def open_file(self, path: str) -> pq.ParquetFile:
+        """Open a file, and read its footer."""
+        return _open(path)
 
-    def check(self) -> None:
-        """Raise `InputError` if a path is missing or matches no file."""
-        self.paths.files()
+    def columns_in(self, file: pq.ParquetFile) -> pa.Schema:
+        """Return the columns of a file."""
+        return file.schema_arrow
 
-    def schema(self) -> Schema:
-        """Return the columns, from the first file's footer."""
-        from ...transport.wire.types import Schema
+    def units_in(self, file: pq.ParquetFile) -> int:
+        """Return the number of a file's row groups."""
+        groups: int = file.metadata.num_row_groups
+        return groups
 
-        with _open(self.paths.files()[0]) as file:
-            return Schema.from_arrow(self._columns_of(file, self.paths.files()[0]))
-
-    def with_columns_needed(self, columns: frozenset[str]) -> ParquetSource:
-        """See `Source.with_columns_needed`: columns that are not read are not decoded."""
-        there = self.schema()
-        kept = kept_columns(there, columns)
-        return self if kept == there.names else replace(self, columns=kept)
-
-    def open(self, context: InstanceContext) -> SourceReader:
-        """Open this instance's row groups; with one instance they come in file order."""
-        paths = self.paths.files()
-        progress = Progress.opened(context, None, {**self.paths.facts(paths), "at": [0, 0]})
-        return ArrowReader(self._batches(paths, progress, 0, 0), progress)
-
-    def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
-        """Open this instance's row groups of those left; a row group begun is decoded again.
-
-        Raises:
-            InputError: files have come, gone or changed.
-        """
-        paths = self.paths.files()
-        self.paths.check_same(paths, positions)
-        progress = Progress.opened(context, positions, self.paths.facts(paths))
-        # Files before it need not be opened to count their row groups.
-        known = (one["at"] for one in positions if one["at"][1] <= progress.first)
-        progress.facts["at"] = at = max(known, default=[0, 0])
-        return ArrowReader(self._batches(paths, progress, *at), progress)
+    def read_units(
+        self, file: pq.ParquetFile, path: str, units: range, schema: pa.Schema, progress: Progress
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the row groups that are left; one that was begun is decoded again."""
+        for run, place in _runs(list(progress.units(units.start, units.stop))):
+            if place is not None:
+                check_likeness(path, place)
+            groups = [unit - units.start for unit in run]
+            lengths = [file.metadata.row_group(group).num_rows for group in groups]
+            skip = 0 if place is None else place["rows"]
+            progress.enter_run(run, lengths, likeness(path))
+            yield from _read(file, path, groups, schema, progress, skip)
 
     def resumption(self) -> str:
         """Return that it seeks."""
@@ -86,40 +63,7 @@ class ParquetSource(Source):
 
     def describe(self) -> str:
         """Return the paths as the user wrote them, and the columns unless all are read."""
-        columns = "" if self.columns is None else f" ({', '.join(self.columns)})"
-        return f"parquet {self.paths.describe()}{columns}"
-
-    def _columns_of(self, file: pq.ParquetFile, path: str) -> pa.Schema:
-        import pyarrow as pa
-
-        schema = supported_schema(file.schema_arrow)
-        wanted = wanted_columns(schema.names, self.columns, path)
-        schema = pa.schema([schema.field(name) for name in wanted])
-        check_supported(schema, path)
-        return schema
-
-    def _batches(
-        self, paths: list[str], progress: Progress, first_file: int, first_unit: int
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the row groups of `progress`, from a file on whose first one is `first_unit`."""
-        expected: pa.Schema | None = None
-        for number, path in enumerate(paths[first_file:], first_file):
-            with _open(path) as file:
-                schema = self._columns_of(file, path)
-                expected = expected or schema
-                check_alike(schema, path, expected, paths[first_file])
-                progress.facts["at"] = [number, first_unit]
-                stop = first_unit + file.metadata.num_row_groups
-                units = list(progress.units(first_unit, stop))
-                for run, place in _runs(units):
-                    if place is not None:
-                        check_likeness(path, place)
-                    groups = [unit - first_unit for unit in run]
-                    lengths = [file.metadata.row_group(group).num_rows for group in groups]
-                    skip = 0 if place is None else place["rows"]
-                    progress.enter_run(run, lengths, likeness(path))
-                    yield from _read(file, path, groups, expected, progress, skip)
-                first_unit = stop
+        return f"parquet {self.named_paths()}"
 
 
 def _runs(units: list[tuple[int, Place | None]]) -> Iterator[tuple[list[int], Place | None]]:

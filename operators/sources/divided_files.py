@@ -1,0 +1,145 @@
+"""What sources have in common whose files are divided: into row groups, or record batches."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from .arrow_reader import (
+    ArrowReader,
+    check_alike,
+    check_supported,
+    kept_columns,
+    supported_schema,
+    wanted_columns,
+)
+from .base import Source
+from .files import FileSet
+from .progress import Progress
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    import pyarrow as pa
+
+    from ...transport.wire.types import Schema
+    from ..process import InstanceContext
+    from ..snapshots import Position
+    from .base import SourceReader
+
+__all__ = ["DividedFiles"]
+
+OpenFile = TypeVar("OpenFile")
+"""What a subclass reads a file with."""
+
+
+@dataclass(frozen=True)
+class DividedFiles(Source, Generic[OpenFile]):
+    """A source of files whose parts, its units, are assigned to instances round-robin.
+
+    Units are counted through all files in the order of these.
+
+    Attributes:
+        paths: the files.
+        columns: those that are read, in this order; None is all.
+    """
+
+    paths: FileSet
+    columns: tuple[str, ...] | None = None
+
+    @abstractmethod
+    def open_file(self, path: str) -> AbstractContextManager[OpenFile]:
+        """Open a file; raises `InputError` if it is missing, damaged or of another format."""
+
+    @abstractmethod
+    def columns_in(self, file: OpenFile) -> pa.Schema:
+        """Return the columns of a file."""
+
+    @abstractmethod
+    def units_in(self, file: OpenFile) -> int:
+        """Return the number of a file's units."""
+
+    @abstractmethod
+    def read_units(
+        self, file: OpenFile, path: str, units: range, schema: pa.Schema, progress: Progress
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file's units that `progress` has left, and keep `progress`.
+
+        Args:
+            file: open.
+            path: its.
+            units: their numbers, among those of all files.
+            schema: what the batches have.
+            progress: of the reader.
+        """
+
+    def check(self) -> None:
+        """Raise `InputError` if a path is missing or matches no file."""
+        self.paths.files()
+
+    def schema(self) -> Schema:
+        """Return the columns, from the first file."""
+        from ...transport.wire.types import Schema
+
+        path = self.paths.files()[0]
+        with self.open_file(path) as file:
+            return Schema.from_arrow(self._schema_of(file, path))
+
+    def with_columns_needed(self, columns: frozenset[str]) -> Self:
+        """See `Source.with_columns_needed`: columns that are not read are not loaded."""
+        there = self.schema()
+        kept = kept_columns(there, columns)
+        return self if kept == there.names else replace(self, columns=kept)
+
+    def open(self, context: InstanceContext) -> SourceReader:
+        """Open this instance's units; with one instance they come in file order."""
+        paths = self.paths.files()
+        progress = Progress.opened(context, None, {**self.paths.facts(paths), "at": [0, 0]})
+        return ArrowReader(self._batches(paths, progress, 0, 0), progress)
+
+    def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
+        """Open this instance's units of those left, those begun at their next row.
+
+        Raises:
+            InputError: files have come, gone or changed.
+        """
+        paths = self.paths.files()
+        self.paths.check_same(paths, positions)
+        progress = Progress.opened(context, positions, self.paths.facts(paths))
+        # Files before it need not be opened to count their units.
+        known = (one["at"] for one in positions if one["at"][1] <= progress.first)
+        progress.facts["at"] = at = max(known, default=[0, 0])
+        return ArrowReader(self._batches(paths, progress, *at), progress)
+
+    def named_paths(self) -> str:
+        """Return the paths as the user wrote them, and the columns unless all are read."""
+        columns = "" if self.columns is None else f" ({', '.join(self.columns)})"
+        return f"{self.paths.describe()}{columns}"
+
+    def _schema_of(self, file: OpenFile, path: str) -> pa.Schema:
+        """Return the columns that are read of a file; raises `InputError` for what cannot be."""
+        import pyarrow as pa
+
+        schema = supported_schema(self.columns_in(file))
+        wanted = wanted_columns(schema.names, self.columns, path)
+        schema = pa.schema([schema.field(name) for name in wanted])
+        check_supported(schema, path)
+        return schema
+
+    def _batches(
+        self, paths: list[str], progress: Progress, first_file: int, first_unit: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of `progress`, from a file on whose first unit is `first_unit`."""
+        expected: pa.Schema | None = None
+        for number, path in enumerate(paths[first_file:], first_file):
+            with self.open_file(path) as file:
+                schema = self._schema_of(file, path)
+                expected = expected or schema
+                check_alike(schema, path, expected, paths[first_file])
+                progress.facts["at"] = [number, first_unit]
+                stop = first_unit + self.units_in(file)
+                yield from self.read_units(file, path, range(first_unit, stop), expected, progress)
+                first_unit = stop
