@@ -90,7 +90,8 @@ def merge_totals(
 def _add_wide(low: Any, high: Any, left: Any, slot: Any, low_part: Any, high_part: Any) -> None:
     total = low[slot] + low_part
     before = high[slot]
-    after = before + high_part + np.int64(total < low_part)
+    # As unsigned: of signed integers LLVM is told that their sum never wraps.
+    after = np.int64(np.uint64(before) + np.uint64(high_part) + np.uint64(total < low_part))
     # The sum has left 128 bits if both parts have one sign and the sum another.
     if ((before ^ after) & (high_part ^ after)) < 0:
         left[slot] = 1

@@ -15,13 +15,16 @@ from ...transport.wire.column import Column
 from ...transport.wire.types import Schema
 from .handles import Handle
 from .keyed_state import KeyedState, TimerCall
-from .translation import DONE, FIRE, Translation
+from .translation import DONE, FIRE, LEFT, Translation
 
 if TYPE_CHECKING:
     from ..process import Output
 
 __all__ = ["CompiledRows"]
 
+
+_NUMPYS = ("np_int64", "np_uint64", "np_uint8", "np_zeros")
+"""What a translated loop calls numpy's functions."""
 
 _LOOPS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 """The compiled loops of this process, by the method that they were made from."""
@@ -100,6 +103,13 @@ class CompiledRows:
                 kind = self._state.handles[name].declaration.type
                 row = batch.preview(start)
                 msg = f"{name!r} leaves its type {kind} at {row}: declare a wider one"
+                raise UsageError(msg)
+            if reason == LEFT:
+                msg = (
+                    f"{self._owner}.on_row is compiled, and a whole number leaves 64 bits, or the"
+                    f" type of the column that it is emitted in, at {batch.preview(start)}: compute"
+                    " with floats, declare a wider column, or remove @whale.compiled"
+                )
                 raise UsageError(msg)
             if reason == FIRE:
                 self._state.cursor[0] = int(slots[start])
@@ -198,7 +208,10 @@ def _compiled(owner: str, translation: Translation) -> Any:
     """Return the loop; its types, and so machine code, are settled by the first call."""
     known = _LOOPS.get(translation.function)
     if known is None:
-        namespace = translation.namespace() | {"np_int64": np.int64, "np_uint64": np.uint64}
+        from .checked_integers import CHECKED
+
+        numpys = {name: getattr(np, name[3:]) for name in _NUMPYS}
+        namespace = translation.namespace() | numpys | CHECKED
         code = compile(translation.source, f"<{owner}.on_row>", "exec")
         exec(code, namespace)  # noqa: S102 - what the user wrote, translated
         known = _LOOPS[translation.function] = njit(boundscheck=False)(namespace["loop"])

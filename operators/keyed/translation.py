@@ -26,13 +26,19 @@ from typing import Any, NoReturn
 from ...configs.errors import TopologyError
 from ...state.declarations import StateDeclaration
 
-__all__ = ["DONE", "FIRE", "Translation", "translate"]
+__all__ = ["DONE", "FIRE", "LEFT", "Translation", "translate"]
 
-DONE, FIRE, FULL = -1, -2, -3
-"""Why the loop stopped: at the end; a timer comes before the row; no room for output. From 0 on it
-is the number of a handle whose value left its type."""
+DONE, FIRE, FULL, LEFT = -1, -2, -3, -4
+"""Why the loop stopped: at the end; a timer comes before the row; no room for output; a whole
+number left its type. From 0 on it is the number of a handle whose value left its type."""
 
 _METHODS = ("add", "set", "clear")
+_CHECKED: dict[type[ast.operator], str] = {
+    ast.Add: "_added",
+    ast.Sub: "_subtracted",
+    ast.Mult: "_multiplied",
+}
+"""See `checked_integers`."""
 
 
 @dataclass
@@ -133,7 +139,10 @@ class _Translator(ast.NodeTransformer):
         lines = [
             f"def loop({', '.join(arguments)}):",
             "    _count = 0",
+            "    _left = np_zeros(1, np_uint8)",
             "    for _at in range(_start, len(_slots)):",
+            "        if _left[0]:",
+            f"            return _at - 1, _count, {LEFT}",
             f"        if _count + {found.emits_per_row} > len(_emitted):",
             f"            return _at, _count, {FULL}",
             "        _slot = _slots[_at]",
@@ -145,6 +154,8 @@ class _Translator(ast.NodeTransformer):
         for statement in body:
             ast.fix_missing_locations(statement)
             lines.append(textwrap.indent(ast.unparse(statement), " " * 8))
+        lines.append("    if _left[0]:")
+        lines.append(f"        return len(_slots) - 1, _count, {LEFT}")
         lines.append(f"    return len(_slots), _count, {DONE}")
         return "\n".join(lines) + "\n"
 
@@ -241,6 +252,28 @@ class _Translator(ast.NodeTransformer):
             return self._expression(f"_c{self._column_number(column)}[_at]")
         return self.generic_visit(node)
 
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
+        """Note when whole numbers leave 64 bits."""
+        self.generic_visit(node)
+        function = _CHECKED.get(type(node.op))
+        return node if function is None else self._call(function, node.left, node.right)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        """Note when whole numbers leave 64 bits."""
+        is_literal = isinstance(node.operand, ast.Constant)
+        self.generic_visit(node)
+        if is_literal or not isinstance(node.op, ast.USub):
+            return node
+        return self._call("_negated", node.operand)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+        """Write `name += value` as `name = name + value`."""
+        if not isinstance(node.target, ast.Name):
+            return self.generic_visit(node)
+        before = ast.Name(node.target.id, ast.Load())
+        value = self.visit(ast.BinOp(before, node.op, node.value))
+        return ast.Assign([node.target], value)
+
     def visit_Constant(self, node: ast.Constant) -> Any:
         """Refuse None, which numba compares to a number without complaint."""
         if node.value is None:
@@ -272,7 +305,7 @@ class _Translator(ast.NodeTransformer):
                 wraps = "((_before ^ _total) & (_amount ^ _total)) < 0"
                 return [
                     f"_before, _amount = np_int64({place}), ({given})",
-                    "_total = _before + _amount",
+                    "_total = _added(_before, _amount, _left)",
                     f"if {wraps} or _total < {low} or _total > {high}:",
                     f"    return _at, _count, {number}",
                     f"{place} = _total",
@@ -284,14 +317,27 @@ class _Translator(ast.NodeTransformer):
                 greater, less = ("_old", "_new") if declared.kind == "min" else ("_new", "_old")
                 is_nan = f"({greater} != {greater} and {less} == {less})"
                 return [
-                    f"_new, _old = ({given}), {place}",
+                    *self._new_value(name, given),
+                    f"_old = {place}",
                     f"if not {self._exists(name)} or _new {sign} _old or {is_nan}:",
-                    f"    {place} = _new" + (" | 0" if whole else ""),
+                    f"    {place} = _new",
                     f"    {self._set_bit(name)}",
                 ]
             case _:
                 bits = [self._set_bit(name)] if declared.kind in ("min", "max", "value") else []
-                return [f"{place} = ({given})" + (" | 0" if whole else ""), *bits]
+                return [*self._new_value(name, given), f"{place} = _new", *bits]
+
+    def _new_value(self, name: str, given: str) -> list[str]:
+        """Return the source that computes `_new`, a whole number where the handle keeps these."""
+        declared = self._declared[name]
+        if declared.type.storage.kind not in "iu":
+            return [f"_new = ({given})"]
+        low, high = _bounds(declared)
+        return [
+            f"_new = ({given}) | 0",
+            f"if _new < {low} or _new > {high}:",
+            f"    return _at, _count, {self._number(name)}",
+        ]
 
     def _clear(self, node: ast.AST, name: str) -> list[str]:
         number, declared = self._number(name), self._declared[name]
@@ -308,7 +354,8 @@ class _Translator(ast.NodeTransformer):
             assert keyword.arg is not None
             if self._found.emitted[keyword.arg] is None:
                 value = ast.unparse(self.visit(keyword.value))
-                lines.append(f"_o_{keyword.arg}[_count] = {value}")
+                place = f"_o_{keyword.arg}"
+                lines.append(f"{place}[_count] = _fitted({place}, {value}, _left)")
         return self._statements([*lines, "_emitted[_count] = _at", "_count += 1"])
 
     def _note_emit(self, call: ast.Call) -> None:
@@ -389,6 +436,11 @@ class _Translator(ast.NodeTransformer):
 
     def _set_bit(self, name: str) -> str:
         return f"_bits[_slot] |= np_uint64({self._mask(name)})"
+
+    def _call(self, function: str, *operands: ast.expr) -> ast.expr:
+        """Return a call of one of `checked_integers`."""
+        arguments = [*operands, ast.Name("_left", ast.Load())]
+        return ast.Call(ast.Name(function, ast.Load()), arguments, [])
 
     @staticmethod
     def _is(node: ast.AST, name: str) -> bool:

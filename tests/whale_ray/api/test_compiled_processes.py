@@ -162,6 +162,85 @@ def test_a_sum_that_leaves_its_type_is_named_with_its_row() -> None:
     assert "'twice' leaves its type int16 at {name='a', n=9000," in str(caught.value)
 
 
+def computes(self: Any, row: Any, out: Any) -> None:
+    """Compute with whole numbers that leave 64 bits for large `n`."""
+    self.seen.add()
+    product = 1
+    for _ in range(2):
+        product *= row.n
+    is_positive = product * 4 > 0
+    lower = -(row.n * (1 << 32)) - 1
+    out.emit_row(
+        name=row.name,
+        seen=self.seen.get(),
+        mass=row.x + row.n,
+        n=row.n,
+        product=product,
+        positive=is_positive,
+        lower=lower,
+    )
+
+
+def computes_by_python(self: Any, row: Any, out: Any) -> None:
+    computes(self, row, out)
+
+
+def class_that(method: Any, emitted: dict[str, str], **declared: Any) -> Any:
+    schema = whale.Schema.of(**emitted)
+    body = {"seen": state.count(), **declared, "on_row": method, "schema": schema}
+    return type("Computing", (whale.KeyedProcess,), body)
+
+
+COMPUTED = {"name": "string", "seen": "int64", "mass": "double", "n": "int32"}
+MORE = {**COMPUTED, "product": "int64", "positive": "bool", "lower": "int64"}
+ComputesCompiled = class_that(whale.compiled(computes), MORE)
+ComputesInterpreted = class_that(computes_by_python, MORE)
+EDGES = [0, 1, -1, 46341, 2**30, 1_518_500_249, 1_518_500_250, 2**31 - 1, -(2**31) + 1, -(2**31)]
+edge_numbers = st.sampled_from(EDGES) | st.integers(-(2**31), 2**31 - 1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(edge_numbers, min_size=1, max_size=5))
+def test_whole_numbers_are_those_of_python_or_refused_with_their_row(found: list[int]) -> None:
+    rows = [("a", n, 0.5, t) for t, n in enumerate(found)]
+    beyond = [n for n in found if n * n * 4 >= 2**63 or -(n << 32) - 1 >= 2**63]
+    if not beyond:
+        assert results(ComputesCompiled, rows) == results(ComputesInterpreted, rows)
+        return
+    with pytest.raises(UsageError, match="leaves 64 bits") as caught:
+        results(ComputesCompiled, rows)
+    assert f"n={beyond[0]}," in str(caught.value)
+
+
+def sets(self: Any, row: Any, out: Any) -> None:
+    self.small.set(row.n)
+
+
+def adds(self: Any, row: Any, out: Any) -> None:
+    self.small.add(row.n)
+
+
+def emits(self: Any, row: Any, out: Any) -> None:
+    self.seen.add()
+    out.emit_row(name=row.name, seen=self.seen.get(), mass=row.x, n=row.n * 100)
+
+
+@pytest.mark.parametrize("n", [128, -129])
+@pytest.mark.parametrize(("method", "kind"), [(sets, state.value), (adds, state.max)])
+def test_a_value_that_leaves_its_type_is_named_with_its_row(method: Any, kind: Any, n: int) -> None:
+    narrow = class_that(whale.compiled(method), COMPUTED, small=kind("int8"))
+    assert results(narrow, [("a", n // 2, 0.0, 0)]) == []
+    with pytest.raises(UsageError, match=f"'small' leaves its type int8 at {{name='a', n={n},"):
+        results(narrow, [("a", 1, 0.0, 0), ("a", n, 0.0, 1)])
+
+
+def test_what_is_emitted_does_not_leave_its_column() -> None:
+    narrow = class_that(whale.compiled(emits), {**COMPUTED, "n": "int16"})
+    assert [row["n"] for row in results(narrow, [("a", 327, 0.0, 0)])] == [32_700]
+    with pytest.raises(UsageError, match=r"a whole number leaves .* at {name='a', n=328,"):
+        results(narrow, [("a", 328, 0.0, 0)])
+
+
 def test_nulls_are_refused_with_their_row() -> None:
     with pytest.raises(UsageError, match="knows no nulls, and 'n' is null in {name='b', n=None"):
         results(Compiled, [("a", 1, 0.0, 1), ("b", None, 0.0, 2)])
