@@ -44,6 +44,11 @@ EXTRAS: Final[Mapping[str, Extra]] = MappingProxyType(
         "plots": Extra(("matplotlib",), "what --plots and `whale-ray simulate` draw"),
         "kafka": Extra(("confluent_kafka",), "sources and sinks of Kafka's topics"),
         "bench": Extra(("zmq",), "ZeroMQ, which `whale-ray bench transport` compares with"),
+        "prometheus": Extra(("prometheus_client",), "metrics that Prometheus reads"),
+        "opentelemetry": Extra(
+            ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.exporter.otlp.proto.grpc"),
+            "metrics sent by OTLP",
+        ),
     }
 )
 """By name. `rdma` is not included: pyverbs needs system libraries, see `doctor`."""
@@ -55,8 +60,15 @@ def install_command(extra: str) -> str:
 
 
 def lacking(extra: str) -> tuple[str, ...]:
-    """Return the packages of an extra that are not installed; does not import any."""
-    return tuple(name for name in EXTRAS[extra].packages if find_spec(name) is None)
+    """Return the packages of an extra that are not installed; imports none but their parents."""
+    return tuple(name for name in EXTRAS[extra].packages if not _is_installed(name))
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # its parent is not
+        return False
 
 
 def explain_lack(extra: str, what: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from .declaring import Declaration, SettingValue, declarations, parse_values
 from .sections.checkpoints import CheckpointSettings
+from .sections.metrics import MetricsSettings
 from .sections.multicast import MulticastSettings
 from .sections.runtime import RuntimeSettings
 from .sections.spark import SparkSettings
@@ -24,6 +25,7 @@ __all__ = [
     "DECLARATIONS",
     "SECTIONS",
     "CheckpointSettings",
+    "MetricsSettings",
     "MulticastSettings",
     "RuntimeSettings",
     "Settings",
@@ -41,6 +43,7 @@ class Settings:
     multicast: MulticastSettings = dataclasses.field(default_factory=MulticastSettings)
     spark: SparkSettings = dataclasses.field(default_factory=SparkSettings)
     checkpoints: CheckpointSettings = dataclasses.field(default_factory=CheckpointSettings)
+    metrics: MetricsSettings = dataclasses.field(default_factory=MetricsSettings)
 
     def with_overrides(self, overrides: Mapping[str, object]) -> Settings:
         """Return a copy with the settings of `overrides` ({"transport.mms_bytes": 65536}) changed.
@@ -73,6 +76,7 @@ SECTIONS: Mapping[str, type] = {
     "multicast": MulticastSettings,
     "spark": SparkSettings,
     "checkpoints": CheckpointSettings,
+    "metrics": MetricsSettings,
 }
 
 DECLARATIONS: Mapping[str, Declaration] = {

@@ -134,6 +134,23 @@ def _settings(_page: str) -> str:
     return "\n".join(lines)
 
 
+def _metrics(_page: str) -> str:
+    """Return a table of every metric for each group."""
+    from whale_ray.metrics.export.catalogue import CATALOGUE
+    from whale_ray.metrics.export.metric import INSTANCE_LABEL
+
+    lines: list[str] = []
+    for group in CATALOGUE:
+        labels = [f"`{name}`" for name in group.labels if name != INSTANCE_LABEL]
+        lines += ["", f"### {group.title}", ""]
+        lines += [f"Labels: {', '.join(labels)}.", ""] if labels else []
+        lines += ["| metric | kind | meaning |", "|---|---|---|"]
+        for one in group.metrics:
+            own = f" By `{one.by}`." if one.by else ""
+            lines.append(f"| `{one.name}` | {one.kind.value} | {one.meaning}{own} |")
+    return "\n".join(lines)
+
+
 def _picture(name: str) -> Callable[[str], str]:
     """Return what gives a drawing as SVG within the page, so that it has the theme's colours."""
 
@@ -158,6 +175,7 @@ GENERATED: dict[str, Callable[[str], str]] = {
     "spark-names": _spark_tables(0),
     "spark-differences": _spark_tables(1),
     "settings": _settings,
+    "metrics": _metrics,
     "picture-of-rooms": _picture("rooms"),
     "picture-of-a-batch": _picture("way_of_a_batch"),
     "picture-of-one-to-many": _picture("one_to_many"),

@@ -40,6 +40,7 @@ from whale_ray.configs.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE
 from whale_ray.configs.loading import environment_name
 from whale_ray.configs.settings import DECLARATIONS
 from whale_ray.control.attempt_steps import STEPS
+from whale_ray.metrics.export.catalogue import CATALOGUE
 from whale_ray.metrics.job_metrics import JobMetrics
 from whale_ray.metrics.operator_metrics import OperatorMetrics
 from whale_ray.operators.expressions.spark_names import spark_translation_table
@@ -135,6 +136,14 @@ def test_the_table_of_settings_has_every_setting_with_its_default():
     assert {path: text.lower() for path, text in shown.items()} == {
         path: str(one.default).lower() for path, one in DECLARATIONS.items()
     }
+
+
+def test_the_tables_of_metrics_have_every_metric():
+    row = re.compile(r"^\| `(whale_ray_\w+)` \| (\w+) \| (.+?)(?: By `(\w+)`\.)? \|$", re.MULTILINE)
+    metrics = [metric for group in CATALOGUE for metric in group.metrics]
+    assert row.findall(page("operations/metrics.md")) == [
+        (one.name, one.kind.value, one.meaning, one.by) for one in metrics
+    ]
 
 
 def test_the_table_of_groupings_is_complete():
@@ -268,7 +277,7 @@ def test_the_targets_of_make_exist():
     assert phony and {"run", "test", "docs"} <= named <= set(phony[1].split())
 
 
-SECTION = "(?:transport|runtime|multicast|spark)"
+SECTION = "(?:transport|runtime|multicast|spark|metrics)"
 
 
 def test_every_setting_exists_and_has_the_value_that_is_given():

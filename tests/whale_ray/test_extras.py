@@ -51,6 +51,12 @@ def _topology() -> whale.Topology:
     return topology
 
 
+def _run_with(export: str) -> object:
+    asked = {"port": {"prometheus_port": 9464}, "opentelemetry": {"opentelemetry": True}}[export]
+    settings = {f"metrics.{name}": value for name, value in asked.items()}
+    return whale.run(_topology(), settings=settings)
+
+
 USES: dict[str, tuple[str, str, Callable[[], object]]] = {
     "a table as a frame": ("pandas", "pandas", lambda: to_pandas(TABLE)),
     "a result as a frame": (
@@ -72,6 +78,12 @@ USES: dict[str, tuple[str, str, Callable[[], object]]] = {
         lambda: whale.sources.kafka("t", "b:1", schema={"n": "int64"}),
     ),
     "topics to write": ("kafka", "confluent_kafka", lambda: whale.sinks.kafka("t", "b:1")),
+    "a port for Prometheus": ("prometheus", "prometheus_client", lambda: _run_with("port")),
+    "metrics by OTLP": (
+        "opentelemetry",
+        "opentelemetry.exporter.otlp.proto.http",
+        lambda: _run_with("opentelemetry"),
+    ),
     "rows for a DataFrame": ("spark", "pyspark", whale.sinks.spark),
     "a table as a DataFrame": ("spark", "pyspark", lambda: spark.to_spark(TABLE)),
     "a session here": ("spark", "pyspark", lambda: spark.spark_locally("never").__enter__()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -93,7 +94,7 @@ def submit_to_ray(
         ids = [place.id for place in places]
         actors = create_members(plan, ids, job_id, room, detach, options.runtime_env)
         undo.callback(kill_all, actors)
-        controller = _create_controller(job_id, ids, room, options)
+        controller = _create_controller(assignment, ids, room, options)
         undo.callback(kill_all, [controller])
         runner = (
             DetachedRunner(job_id, controller)
@@ -136,8 +137,12 @@ def _sealed(
 
 
 def _create_controller(
-    job_id: str, nodes: Sequence[str], room: Room, options: RayOptions
+    assignment: Assignment, nodes: Sequence[str], room: Room, options: RayOptions
 ) -> ActorHandle[Any]:
+    job_id = assignment.job_id
+    environment = (
+        _opentelemetry_variables(options) if assignment.settings.metrics.opentelemetry else {}
+    )
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     return (
         ray.remote(ControllerActor)
@@ -152,8 +157,14 @@ def _create_controller(
             lifetime="detached" if options.detach else None,
             runtime_env=None if options.runtime_env is None else dict(options.runtime_env),
         )
-        .remote(job_id, options.detach, nodes, room.group)
+        .remote(job_id, options.detach, nodes, room.group, environment)
     )
+
+
+def _opentelemetry_variables(options: RayOptions) -> dict[str, str]:
+    """Return what OpenTelemetry is told here and by `runtime_env`: the controller sends."""
+    given = {**os.environ, **(options.runtime_env or {}).get("env_vars", {})}
+    return {name: value for name, value in given.items() if name.startswith("OTEL_")}
 
 
 def _check_detachable(assignment: Assignment) -> None:

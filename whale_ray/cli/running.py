@@ -74,6 +74,7 @@ def _add_app(
     command.set_defaults(function=function)
 
 
+_PORT = "metrics.prometheus_port"
 _TSPEC = (".yaml", ".yml")
 _APP_HELP = f"one of {', '.join(APPLICATIONS)}, or file.py, or file.py:topology, or tspec.yaml"
 
@@ -108,6 +109,13 @@ def add_placement(command: Parser) -> None:
         "--queue", action="store_true", help="wait for room on Ray if others hold it"
     )
     command.add_argument("--watch", action="store_true", help="print what every operator does")
+    command.add_argument(
+        "--metrics-port",
+        type=int,
+        default=None,
+        metavar="PORT",
+        help="serve the job's metrics to Prometheus at this port, at 127.0.0.1",
+    )
     add_checkpoints(command)
     command.exclude("--detach", "--watch", "--json")
 
@@ -161,12 +169,18 @@ def settings_of(parsed: argparse.Namespace) -> Settings:
             raise UsageError(msg)
         overrides[key] = value
     settings = load_settings(*parsed.settings, overrides=overrides)
-    if parsed.workers is not None:
-        try:
-            settings.with_overrides({"runtime.workers": parsed.workers})
-        except SettingsError as error:
-            raise UsageError(str(error).replace("runtime.workers", "--workers")) from None
-    return settings
+    _overridden(settings, "runtime.workers", "--workers", parsed.workers)
+    return _overridden(settings, _PORT, "--metrics-port", getattr(parsed, "metrics_port", None))
+
+
+def _overridden(settings: Settings, path: str, option: str, value: int | None) -> Settings:
+    """Return settings with the value of an option; raises UsageError by the option's name."""
+    if value is None:
+        return settings
+    try:
+        return settings.with_overrides({path: value})
+    except SettingsError as error:
+        raise UsageError(str(error).replace(path, option)) from None
 
 
 def _run(parsed: argparse.Namespace) -> int:
@@ -256,6 +270,9 @@ def start_job(
     from ..metrics.job_metrics import JobMetrics
 
     checkpoints = checkpoint_options(options)
+    if settings.metrics.prometheus_port:
+        host, port = settings.metrics.prometheus_host, settings.metrics.prometheus_port
+        sys.stderr.write(f"metrics for Prometheus: http://{host}:{port}/metrics\n")
     if options.on == "inline":
         line = None if options.watch else line or JobMetrics.progress_line
         return run(topology, settings=settings, watch=sys.stderr, line=line, **checkpoints)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from ..configs.errors import UsageError, WhaleError
 from ..metrics.checkpoint_metrics import CheckpointMetrics
 from ..metrics.counters import WorkerSnapshot
 from ..metrics.edge_metrics import edge_metrics
+from ..metrics.export.exports import begin_exports
+from ..metrics.export.metric import JobStatus
+from ..metrics.export.reader import JobReader
 from ..metrics.job_metrics import JobMetrics, summarize
 from ..multicast.tree_messages import SendersEnded, SetAddressing
 from ..multicast.tree_state import Goal, ReconfigurationRequest
@@ -79,7 +83,10 @@ class JobOutcome:
 
 
 class Supervisor:
-    """Runs one job on a fleet. `run` blocks; the other methods may be called from any thread."""
+    """Runs one job on a fleet. `run` blocks; the other methods may be called from any thread.
+
+    `reader` reads the job's figures for whom they are exported to.
+    """
 
     def __init__(
         self,
@@ -109,6 +116,13 @@ class Supervisor:
         if has_checkpoints(assignment):
             self._epochs = self._new_epochs(CheckpointStore.at(assignment.settings.checkpoints.url))
         self._snapshots = SnapshotHistory()
+        self._exports = ExitStack()
+        self.reader = JobReader(
+            assignment.job_id,
+            plan.name,
+            lambda: JobStatus(self.state, ALIVE, self.metrics()),
+            per_instance=assignment.settings.metrics.per_instance,
+        )
         self._outcome: JobOutcome | None = None
         self._running_since_ns: int | None = None
         self._ran_ns = 0
@@ -217,6 +231,8 @@ class Supervisor:
                 self._fleet.shutdown(runtime.kill_grace_ms * 1_000_000)
             if not in_order:
                 self._drop_output(self._controller.attempt)
+            with logged("end the export of metrics"):
+                self._exports.close()
             with logged("give the folder of checkpoints back"):
                 if self._epochs is not None:
                     self._epochs.writer.close()
@@ -230,6 +246,9 @@ class Supervisor:
         if self._epochs is not None:
             self._epochs.writer.claim()
         before = self._journal.read()
+        self._exports = begin_exports(
+            self._assignment, self.reader, self._clock, before is not None
+        )
         if before is not None:
             self._term = before.term + 1
             self._trees.inherit(self._term, before.trees)

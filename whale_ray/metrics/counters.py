@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,15 +25,40 @@ class LatencyHistogram:
 
     def __init__(self) -> None:
         self._counts: npt.NDArray[np.int64] = np.zeros(_BUCKETS, dtype=np.int64)
+        self.sum_ns = 0
+        """All latencies together, each times its rows."""
 
     def add(self, latency_ns: int, rows: int) -> None:
         """Count `rows` rows that took `latency_ns`."""
         bucket = int(np.log2(max(latency_ns, 1)) * _BUCKETS_PER_OCTAVE)
         self._counts[min(bucket, _BUCKETS - 1)] += rows
+        self.sum_ns += latency_ns * rows
 
     def merge(self, other: LatencyHistogram) -> None:
         """Add another histogram's counts to this one."""
         self._counts += other._counts
+        self.sum_ns += other.sum_ns
+
+    def rows_up_to(self, bounds_ns: Sequence[int]) -> list[int]:
+        """Return for each bound how many rows took no longer; a bound is right within 2.2 %."""
+        reached = np.concatenate(([0], np.cumsum(self._counts)))
+        edges = np.rint(np.log2(bounds_ns) * _BUCKETS_PER_OCTAVE).astype(np.int64)
+        return [int(rows) for rows in reached[np.minimum(edges, _BUCKETS)]]
+
+    @property
+    def rows(self) -> int:
+        """How many rows were counted."""
+        return int(self._counts.sum())
+
+    def __getstate__(self) -> tuple[bytes, bytes, int]:
+        """Only the buckets that are in use are sent and copied: few of 1,024."""
+        used = np.flatnonzero(self._counts)
+        return used.astype(np.int16).tobytes(), self._counts[used].tobytes(), self.sum_ns
+
+    def __setstate__(self, state: tuple[bytes, bytes, int]) -> None:
+        used, counts, self.sum_ns = state
+        self._counts = np.zeros(_BUCKETS, dtype=np.int64)
+        self._counts[np.frombuffer(used, np.int16)] = np.frombuffer(counts, np.int64)
 
     def quantile_ms(self, quantile: float) -> float | None:
         """Return the latency in ms below which `quantile` of the rows lie, or None without rows."""
@@ -68,6 +93,8 @@ class InstanceMetrics:
         gauges: what a source's reader tells of its input: by name, then by part.
         deltas_out: of a partial aggregate, how many of the rows out are deltas.
         flushes: of a partial aggregate, how often its groups have left as deltas, by reason.
+        restored: what the counters held when its attempt went on from a checkpoint, by name; empty
+            if it began at the start.
     """
 
     operator_id: str
@@ -88,6 +115,7 @@ class InstanceMetrics:
     gauges: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     deltas_out: int = 0
     flushes: Mapping[str, int] = field(default_factory=dict)
+    restored: Mapping[str, Any] = field(default_factory=dict)
 
     def count_side(self, output: str, rows: int) -> None:
         """Count rows that were emitted on a side output."""
@@ -133,8 +161,9 @@ class TransportMetrics:
 class WorkerSnapshot:
     """One member's counters at one moment (`at_ns` monotonic), and its processor time so far.
 
-    A worker has instances, and operators of users' transports, if any; a relay, of the host
-    `host`, has links, and connections that it refused before they said who they are, by reason.
+    The counters are those of an `attempt`, but the processor time. A worker has instances, and
+    operators of users' transports, if any; a relay, of the host `host`, has links, and connections
+    that it refused before they said who they are, by reason.
     """
 
     worker: int
@@ -145,6 +174,7 @@ class WorkerSnapshot:
     refused: Mapping[str, int] = field(default_factory=dict)
     host: str = ""
     transports: tuple[TransportMetrics, ...] = ()
+    attempt: int = 0
 
 
 def cpu_time_ns() -> int:

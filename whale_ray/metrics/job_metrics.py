@@ -31,7 +31,8 @@ class JobMetrics:
     switches of multicast trees. `throttled` has the streams (ring ids) whose load no out-degree can
     carry, and how much of it can be, in slices per second. `transports` has the senders and
     receivers of users' transports, `edges` what carries rows from each operator to the next,
-    `checkpoints` what became of the checkpoints, None for a job without them.
+    `checkpoints` what became of the checkpoints, None for a job without them. `members` has the
+    newest counters of each worker and relay, by instance.
     """
 
     operators: tuple[OperatorMetrics, ...]
@@ -43,6 +44,7 @@ class JobMetrics:
     transports: tuple[TransportMetrics, ...] = ()
     edges: tuple[EdgeMetrics, ...] = ()
     checkpoints: CheckpointMetrics | None = None
+    members: tuple[WorkerSnapshot, ...] = ()
 
     def operator(self, operator_id: str) -> OperatorMetrics:
         """Return one operator's metrics; raises KeyError for an unknown id."""
@@ -116,6 +118,7 @@ def summarize(
         attempt=attempt,
         relays=tuple(relay_metrics(each, before.get(each.worker), since_ns) for each in relays),
         transports=tuple(one for each in newest for one in each.transports),
+        members=tuple(newest),
     )
 
 

@@ -225,6 +225,7 @@ class Relay:
             links=() if endpoint is None else endpoint.statistics(),
             refused={} if endpoint is None else dict(endpoint.refused),
             host=host_name(self._host),
+            attempt=self._attempt,
         )
 
     def close(self) -> None:

@@ -108,10 +108,11 @@ def counts_of(metrics: InstanceMetrics) -> dict[str, Any]:
 
 
 def take_counts(metrics: InstanceMetrics, counts: Mapping[str, Any]) -> None:
-    """Add what `counts_of` returned."""
+    """Add what `counts_of` returned, before any row is counted."""
     for name in _COUNTERS:
         setattr(metrics, name, getattr(metrics, name) + counts[name])
     for name in _COUNTERS_BY_NAME:
         mine = getattr(metrics, name)
         for reason, rows in counts[name].items():
             mine[reason] = mine.get(reason, 0) + rows
+    metrics.restored = counts_of(metrics)

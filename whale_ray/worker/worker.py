@@ -292,7 +292,14 @@ class Worker:
         cpu_ns = cpu_time_ns()
         now_ns = self._clock.monotonic_ns()
         transports = self._rings.transports.metrics() if self._rings is not None else ()
-        return WorkerSnapshot(self._index, now_ns, cpu_ns, metrics, transports=transports)
+        return WorkerSnapshot(
+            self._index,
+            now_ns,
+            cpu_ns,
+            metrics,
+            transports=transports,
+            attempt=self._attempt,
+        )
 
     def close(self) -> None:
         """Give back rings, files and whatever was not published."""

@@ -7,9 +7,10 @@ It is named `whale-ray:JOB:controller` in the namespace `whale-ray`, so that `wh
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -28,7 +29,7 @@ from ..envelope import unseal
 from ..signals import leave_stops_to_the_controller
 from .ray_fleet import NAMESPACE, RayFleet, kill_all, member_name
 from .ray_journal import RayJournal, fetch_envelope, forget
-from .ray_metrics import INTERVAL_S, MetricsExport
+from .ray_metrics import INTERVAL_S, RayExport
 from .ray_output import ActorOutput
 from .ray_room import give_back
 
@@ -45,12 +46,18 @@ class ControllerActor:
     """Runs a job's supervisor on a fleet of member actors that the driver created.
 
     `nodes` has the id of each host's Ray node. `group` is the placement group of the workers, whose
-    resources Ray may not have given yet.
+    resources Ray may not have given yet. `environment` has variables that hold here too.
     """
 
     def __init__(
-        self, job_id: str, detached: bool, nodes: Sequence[str], group: PlacementGroup | None
+        self,
+        job_id: str,
+        detached: bool,
+        nodes: Sequence[str],
+        group: PlacementGroup | None,
+        environment: Mapping[str, str],
     ) -> None:
+        os.environ.update(environment)
         leave_stops_to_the_controller()  # its driver calls `stop`
         self._job_id = job_id
         self._group = group
@@ -130,11 +137,11 @@ class ControllerActor:
         return True
 
     def _export(self) -> None:
-        """Publish the job's counters to Ray at intervals, until it has ended."""
+        """Publish the job's figures to Ray at intervals, until it has ended."""
         assert self._supervisor is not None
-        export = MetricsExport(self._job_id, self._name)
+        export = RayExport(self._supervisor.reader)
         while not self._ended.wait(INTERVAL_S):
-            export.publish(self._supervisor.metrics())
+            export.publish()
 
     def start_detached(self) -> None:
         """Run the job in a thread, which cleans up when the job has ended.

@@ -1,74 +1,69 @@
-"""A job's counters as metrics of Ray, which its dashboard and Prometheus show."""
+"""A job's figures as metrics of Ray, which its dashboard shows and its agents serve to Prometheus.
+
+They have the names of the catalogue, before which Ray puts `ray_`. Ray's histograms take single
+values alone, so the parts of a histogram are gauges here, by the names that they have in
+Prometheus: `…_bucket`, `…_count`, `…_sum`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ray.util.metrics import Counter, Gauge
 
-from ...metrics.job_metrics import JobMetrics
-from ...metrics.operator_metrics import OperatorMetrics
+from ...metrics.export.metric import LATENCY_BOUNDS_S, Kind
+from ...metrics.export.reader import Buckets, Family, JobReader
 
 INTERVAL_S = 2.0
 
-_TAGS = ("job", "topology", "operator")
+
+@dataclass(frozen=True)
+class _Series:
+    name: str
+    kind: Kind
+    tags: dict[str, str]
+    value: float
 
 
-def _counters(metrics: OperatorMetrics) -> Mapping[str, float]:
-    return {
-        "rows_in": metrics.rows_in,
-        "rows_out": metrics.rows_out,
-        "rows_dropped": sum(metrics.rows_dropped.values()),
-        "busy_s": metrics.busy_ns / 1e9,
-    }
+class RayExport:
+    """Publishes one job's figures to Ray."""
 
+    def __init__(self, reader: JobReader) -> None:
+        self._reader = reader
+        self._metrics: dict[str, Counter | Gauge] = {}
+        self._counted: dict[tuple[str, tuple[str, ...]], float] = {}
 
-def _gauges(metrics: OperatorMetrics) -> Mapping[str, float | None]:
-    return {
-        "instances": metrics.instances,
-        "rows_per_s": metrics.rate_per_s,
-        "lag_ms": metrics.lag_ms,
-        "busy_share": metrics.busy,
-        "back_pressured_share": metrics.back_pressured,
-        "buffered_rows": metrics.buffered_rows,
-        "spilled_bytes": metrics.spilled_bytes,
-        "latency_p50_ms": metrics.latency_p50_ms,
-        "latency_p99_ms": metrics.latency_p99_ms,
-    }
+    def publish(self) -> None:
+        """Publish the present figures."""
+        for family in self._reader.read():
+            for series in _series(family):
+                self._record(series, family.metric.meaning)
 
-
-class MetricsExport:
-    """Publishes the counters of one job to Ray, by operator, as `whale_ray_…`."""
-
-    def __init__(self, job_id: str, topology: str) -> None:
-        self._tags = {"job": job_id, "topology": topology}
-        self._counters: dict[str, Counter] = {}
-        self._gauges: dict[str, Gauge] = {}
-        self._before: dict[tuple[str, str], float] = {}
-
-    def publish(self, metrics: JobMetrics) -> None:
-        """Publish the newest counters; after a restart, counts continue from those before."""
-        for operator in metrics.operators:
-            tags = {**self._tags, "operator": operator.operator_id}
-            for name, count in _counters(operator).items():
-                self._count(name, count, tags)
-            for name, value in _gauges(operator).items():
-                if value is not None:
-                    self._set(name, value, tags)
-
-    def _count(self, name: str, count: float, tags: dict[str, str]) -> None:
-        if name not in self._counters:
-            text = f"{name.replace('_', ' ')} of an operator, since the job's start"
-            self._counters[name] = Counter(f"whale_ray_{name}", text, _TAGS)
-        key = (name, tags["operator"])
-        before = self._before.get(key, 0.0)
-        more = count - before if count >= before else count
-        self._before[key] = count
+    def _record(self, series: _Series, meaning: str) -> None:
+        if series.name not in self._metrics:
+            made = Counter if series.kind is Kind.COUNTER else Gauge
+            self._metrics[series.name] = made(series.name, meaning, tuple(series.tags))
+        metric = self._metrics[series.name]
+        if isinstance(metric, Gauge):
+            metric.set(series.value, series.tags)
+            return
+        key = (series.name, tuple(series.tags.values()))
+        more = series.value - self._counted.get(key, 0.0)
+        self._counted[key] = series.value
         if more > 0:
-            self._counters[name].inc(more, tags)
+            metric.inc(more, series.tags)
 
-    def _set(self, name: str, value: float, tags: dict[str, str]) -> None:
-        if name not in self._gauges:
-            text = f"{name.replace('_', ' ')} of an operator"
-            self._gauges[name] = Gauge(f"whale_ray_{name}", text, _TAGS)
-        self._gauges[name].set(value, tags)
+
+def _series(family: Family) -> Iterator[_Series]:
+    name = family.metric.name
+    for values, sample in family.samples.items():
+        tags = dict(zip(family.labels, values, strict=True))
+        if not isinstance(sample, Buckets):
+            yield _Series(name, family.metric.kind, tags, sample)
+            continue
+        bounds = (*map(str, LATENCY_BOUNDS_S), "+Inf")
+        for bound, count in zip(bounds, (*sample.up_to, sample.count), strict=True):
+            yield _Series(f"{name}_bucket", Kind.GAUGE, {**tags, "le": bound}, count)
+        yield _Series(f"{name}_count", Kind.GAUGE, tags, sample.count)
+        yield _Series(f"{name}_sum", Kind.GAUGE, tags, sample.sum_s)

@@ -166,7 +166,9 @@ def test_operators_reserve_what_they_ask_for_and_bear_their_names(cluster: Any) 
         )
         assert f"whale-ray:{job.id}:worker 1 (scan, out)" in entries
         assert_refused_and_queued(job)
-        await_metric(cluster, f'ray_whale_ray_rows_in_total{{.*job="{job.id}",.*operator="rows"')
+        of_job = f'{{.*job_id="{job.id}",.*'
+        await_metric(cluster, f'ray_whale_ray_operator_rows_in_total{of_job}operator="rows"')
+        await_metric(cluster, f'ray_whale_ray_sink_latency_seconds_bucket{of_job}le="0.025"')
     finally:
         job.stop(drain=False)
 

@@ -1,0 +1,1 @@
+"""A job's figures under the names and by the protocols of monitoring systems."""
