@@ -103,13 +103,18 @@ class StateBudget:
         self._on_disk[operator] = self.spilled_by(operator) + nbytes
         return True
 
+    def charge(self, operator: str, nbytes: int, *, on_disk: bool) -> None:
+        """Count bytes that an operator takes without a look at the limits."""
+        taken = self._on_disk if on_disk else self._used
+        taken[operator] = taken.get(operator, 0) + nbytes
+
     def spilled_by(self, operator: str) -> int:
         """Return the bytes on the disk of one operator's state."""
         return self._on_disk.get(operator, 0)
 
     def give_back(self, operator: str, nbytes: int, *, on_disk: bool = False) -> None:
         """Take memory, or room on the disk, back from an operator."""
-        (self._on_disk if on_disk else self._used)[operator] -= nbytes
+        self.charge(operator, -nbytes, on_disk=on_disk)
 
     @property
     def _beyond(self) -> str:

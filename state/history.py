@@ -16,7 +16,6 @@ from .index import (
     ABSENT,
     ALIVE,
     BASE,
-    SLOT_MASK,
     STRIDE,
     TYPE_AT,
     TYPE_BUCKETS,
@@ -24,10 +23,11 @@ from .index import (
     TYPE_RANKS,
     USED,
     after,
-    bucket_of,
+    bucket_word,
+    hash_of,
     home_of,
-    remove,
 )
+from .index_deletion import bucket_of, remove
 
 _TYPE_SLOTS = numba.types.Array(numba.int64, 1, "C", readonly=True)
 _BLOCK = 64
@@ -118,11 +118,11 @@ def enter_keys(place: Any, at: Any, buckets: Any, ranks: Any, slots: Any) -> Non
         record = place[BASE] + slots[row] * place[STRIDE]
         if (load(record + 8) & 0xFF) != ALIVE:
             continue
-        bucket = home_of(place, at, ranks, slots[row])
+        hashed = hash_of(place, slots[row])
+        bucket = home_of(place, at, ranks, hashed)
         while buckets[bucket] != 0:
-            bucket = after(bucket, buckets)
-        tag = np.uint64(load(record)) & SLOT_MASK
-        buckets[bucket] = (tag << np.uint64(32)) | np.uint64(slots[row] + 1)
+            bucket = after(at, bucket, buckets)
+        buckets[bucket] = bucket_word(hashed, slots[row])
         at[USED] += 1
 
 

@@ -1,12 +1,14 @@
 """The index of a store: open addressing by the hash's top bits, compiled.
 
-A bucket is one word: 32 bits of the hash (its *tag*) │ number of the key's record + 1; 0 is
+A bucket is one word: the top 32 bits of the hash (its *tag*) │ number of the key's record + 1; 0 is
 empty. Buckets are probed one after the other from the key's *home*, and removing closes the gap, so
-that nothing but the keys lies in the table. The home grows with the virtual node, then with the
-hash: a virtual node is a contiguous range of buckets. A worker owns but some of the virtual nodes,
-so homes are spread over those that were *seen*: `ranks` numbers them. Meeting a new one, growing
-the table and opening a chunk are left to the caller: a loop stops, says why, and goes on from the
-row where it stopped.
+that nothing but the keys lies in the table. The home follows from the tag, so a table is filled
+from another one, and a gap is closed, without a look at the records. It grows with the virtual
+node, then with the hash: a virtual node is a contiguous range of buckets. A worker owns but some of
+the virtual nodes, so homes are spread over those that were *seen*: `ranks` numbers them. Meeting a
+new one, growing the table and opening a chunk are left to the caller: a loop stops, says why, and
+goes on from the row where it stopped. While a table grows, its array begins with the old one, see
+`index_table`.
 
 Two vectors of words tell a loop where it works, `PLACE` what never changes, `AT` what does.
 """
@@ -55,7 +57,12 @@ LIMIT = 10  # of USED
 NEED = 11  # bytes of values of the row at which a loop stopped
 IMAGE_NEXT = 12  # where the next image goes, in bytes of the mapping
 IMAGE_STOP = 13
-AT_WORDS = 14
+START = 14  # the table's first bucket; those before are the table that it replaces step by step
+OLD_SPREAD = 15  # of that one
+OLD_FIRST = 16  # a bucket of it that stays empty: from there on its keys are moved
+MOVED = 17  # how many of its buckets are
+AT_WORDS = 18
+TABLE_WORDS = (SPREAD, LIMIT, START, OLD_SPREAD, OLD_FIRST, MOVED)
 
 # Why a loop stopped, as a negative row: -1 - row - REASON * ROWS_MAX.
 NODE, GROW, CHUNK, HEAP, IMAGE = 1, 2, 3, 4, 5
@@ -81,17 +88,43 @@ TYPE_RANKS = numba.int32[::1]
 
 
 @inner
-def home(bits: Any, spread: Any, rank: Any, hashed: Any) -> Any:
-    """Return the first bucket of a hash whose virtual node has that rank."""
+def _position(bits: Any, rank: Any, hashed: Any) -> Any:
+    """Return where a hash lies among all that can be, if its virtual node has that rank."""
     inside = np.int64((hashed << bits) >> (np.uint64(32) + bits))  # 32 - bits bits
-    return (((np.int64(rank) << np.int64(np.uint64(32) - bits)) | inside) * spread) >> np.int64(32)
+    return (np.int64(rank) << np.int64(np.uint64(32) - bits)) | inside
 
 
 @inner
-def after(bucket: Any, buckets: Any) -> Any:
-    """Return the bucket behind one: the first behind the last."""
+def home_in_newest(at: Any, bits: Any, rank: Any, hashed: Any) -> Any:
+    """Return the first bucket of a hash in the table to which keys are moved."""
+    return at[START] + ((_position(bits, rank, hashed) * at[SPREAD]) >> np.int64(32))
+
+
+@inner
+def home(at: Any, bits: Any, rank: Any, hashed: Any) -> Any:
+    """Return the first bucket of a hash whose virtual node has that rank."""
+    if at[START] > 0:
+        old = (_position(bits, rank, hashed) * at[OLD_SPREAD]) >> np.int64(32)
+        if distance(at, at[OLD_FIRST], old, at[START]) >= at[MOVED]:
+            return old
+    return home_in_newest(at, bits, rank, hashed)
+
+
+@inner
+def after(at: Any, bucket: Any, buckets: Any) -> Any:
+    """Return the bucket behind one: the first of its table behind the last."""
     following = bucket + 1
-    return following if following < len(buckets) else np.int64(0)
+    if following == at[START]:
+        return np.int64(0)
+    return following if following < len(buckets) else at[START]
+
+
+@inner
+def distance(at: Any, start: Any, stop: Any, buckets: Any) -> Any:
+    """Return how many buckets `stop` lies behind `start`, in a table of so many in all tables."""
+    if stop >= start:
+        return stop - start
+    return stop - start + (at[START] if start < at[START] else buckets - at[START])
 
 
 @inner
@@ -101,12 +134,23 @@ def node_of(bits: Any, hashed: Any) -> Any:
 
 
 @inner
-def home_of(place: Any, at: Any, ranks: Any, slot: Any) -> Any:
-    """Return the first bucket of a record's hash; -1 if its virtual node was not seen."""
+def home_of(place: Any, at: Any, ranks: Any, hashed: Any) -> Any:
+    """Return the first bucket of a hash, or of a bucket's word; -1: a virtual node not seen."""
     bits = np.uint64(place[NODE_BITS])
-    hashed = np.uint64(load(place[BASE] + slot * place[STRIDE]))
     rank = ranks[node_of(bits, hashed)]
-    return home(bits, at[SPREAD], rank, hashed) if rank >= 0 else np.int64(-1)
+    return home(at, bits, rank, hashed) if rank >= 0 else np.int64(-1)
+
+
+@inner
+def hash_of(place: Any, slot: Any) -> Any:
+    """Return the hash of a record's key."""
+    return np.uint64(load(place[BASE] + slot * place[STRIDE]))
+
+
+@inner
+def bucket_word(hashed: Any, slot: Any) -> Any:
+    """Return the word of a bucket that points to a record."""
+    return (hashed & ~SLOT_MASK) | np.uint64(slot + 1)
 
 
 @inner
@@ -202,7 +246,7 @@ def _new_slot(place: Any, at: Any) -> Any:
 
 
 @inner
-def _link(above: Any, nulls: Any, state: Any) -> Any:
+def link_word(above: Any, nulls: Any, state: Any) -> Any:
     """Return the word `#link`; `above` is the segment, or the next free record + 1."""
     return (above << 32) | (nulls << 8) | state
 
@@ -240,7 +284,7 @@ def _insert(
     place: Any, at: Any, buckets: Any, bucket: Any, hashed: Any, words: Any, null: Any
 ) -> Any:
     """Make a record for a key; return why it could not, or 0."""
-    if at[USED] >= at[LIMIT]:
+    if at[USED] >= at[LIMIT] or (at[START] > 0 and bucket == at[OLD_FIRST]):
         return GROW
     if place[TEXTS]:
         at[NEED] = _text_bytes(place, words)
@@ -251,10 +295,10 @@ def _insert(
         return -slot
     record = place[BASE] + slot * place[STRIDE]
     store(record, int(hashed))
-    store(record + 8, _link(at[SEGMENT], null, ALIVE))
+    store(record + 8, link_word(at[SEGMENT], null, ALIVE))
     _store_key(place, at, record, words)
     _reset(place, record)
-    buckets[bucket] = ((hashed & SLOT_MASK) << np.uint64(32)) | np.uint64(slot + 1)
+    buckets[bucket] = bucket_word(hashed, slot)
     at[USED] += 1
     at[LIVE] += 1
     return 0
@@ -301,21 +345,21 @@ def find_or_insert(
                     return -1 - row - NODE * ROWS_MAX
                 stop = row
                 break
-            homes[row - first] = home(bits, at[SPREAD], rank, hashes[row])
+            homes[row - first] = home(at, bits, rank, hashes[row])
         for row in range(first, stop):
             entry = buckets[homes[row - first]]
             prefetch_to_write(base + (np.int64(entry & SLOT_MASK) - 1) * stride)
         for row in range(first, stop):
             bucket, hashed, words = homes[row - first], hashes[row], keys + row * width
             null = np.int64(nulls[row]) if len(nulls) else np.int64(0)
-            tag, slot = hashed & SLOT_MASK, np.int64(-1)
+            tag, slot = hashed >> np.uint64(32), np.int64(-1)
             while buckets[bucket] != 0:
                 if (buckets[bucket] >> np.uint64(32)) == tag:
                     slot = np.int64(buckets[bucket] & SLOT_MASK) - 1
                     if _same_key(base, fixed, texts, base + slot * stride, hashed, words, null):
                         break
                     slot = np.int64(-1)
-                bucket = after(bucket, buckets)
+                bucket = after(at, bucket, buckets)
             if slot < 0:
                 reason = _insert(place, at, buckets, bucket, hashed, words, null)
                 if reason:
@@ -355,13 +399,13 @@ def find(
     """
     rows = len(hashes)
     base, stride, fixed, texts = place[BASE], place[STRIDE], place[FIXED], place[TEXTS]
-    width, bits, spread = 8 * (fixed + 2 * texts), np.uint64(place[NODE_BITS]), at[SPREAD]
+    width, bits = 8 * (fixed + 2 * texts), np.uint64(place[NODE_BITS])
     homes = np.empty(BLOCK, np.int64)
     for first in range(0, rows, BLOCK):
         stop = min(first + BLOCK, rows)
         for row in range(first, stop):
             rank = ranks[node_of(bits, hashes[row])]
-            homes[row - first] = home(bits, spread, rank, hashes[row]) if rank >= 0 else -1
+            homes[row - first] = home(at, bits, rank, hashes[row]) if rank >= 0 else -1
         for row in range(first, stop):
             if homes[row - first] >= 0:
                 entry = buckets[homes[row - first]]
@@ -369,7 +413,7 @@ def find(
         for row in range(first, stop):
             slots[row] = -1
             bucket, hashed, words = homes[row - first], hashes[row], keys + row * width
-            tag = hashed & SLOT_MASK
+            tag = hashed >> np.uint64(32)
             null = np.int64(nulls[row]) if len(nulls) else np.int64(0)
             while bucket >= 0 and buckets[bucket] != 0:
                 if (buckets[bucket] >> np.uint64(32)) == tag:
@@ -378,89 +422,7 @@ def find(
                     if _same_key(base, fixed, texts, record, hashed, words, null):
                         slots[row] = slot
                         break
-                bucket = after(bucket, buckets)
-
-
-@inner
-def bucket_of(place: Any, at: Any, buckets: Any, ranks: Any, slot: Any) -> Any:
-    """Return the bucket that points to a record, or -1 if none does."""
-    bucket = home_of(place, at, ranks, slot)
-    while bucket >= 0:
-        entry = buckets[bucket]
-        if entry == 0:
-            return np.int64(-1)
-        if np.int64(entry & SLOT_MASK) == slot + 1:
-            return bucket
-        bucket = after(bucket, buckets)
-    return np.int64(-1)
-
-
-@inner
-def _distance(start: Any, stop: Any, buckets: Any) -> Any:
-    """Return how many buckets `stop` lies behind `start`."""
-    return stop - start if stop >= start else stop - start + len(buckets)
-
-
-@inner
-def remove(place: Any, at: Any, buckets: Any, ranks: Any, hole: Any) -> None:
-    """Empty a bucket and move later ones up, so that probing meets no gap before its key."""
-    other = after(hole, buckets)
-    while buckets[other] != 0:
-        slot = np.int64(buckets[other] & SLOT_MASK) - 1
-        origin = home_of(place, at, ranks, slot)
-        if _distance(origin, other, buckets) >= _distance(hole, other, buckets):
-            buckets[hole] = buckets[other]
-            hole = other
-        other = after(other, buckets)
-    buckets[hole] = np.uint64(0)
-    at[USED] -= 1
-
-
-@njit(
-    numba.int64(
-        TYPE_PLACE,
-        TYPE_AT,
-        TYPE_BUCKETS,
-        TYPE_RANKS,
-        TYPE_PLACE,
-        TYPE_PLACE,
-        numba.int64,
-    ),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
-)
-def delete(
-    place: Any,
-    at: Any,
-    buckets: Any,
-    ranks: Any,
-    references: Any,
-    slots: Any,
-    start: Any,
-) -> Any:
-    """Delete records from `slots[start]` on; those that are deleted already are skipped.
-
-    Returns as `find_or_insert`.
-    """
-    for row in range(start, len(slots)):
-        slot = slots[row]
-        record = place[BASE] + slot * place[STRIDE]
-        if (load(record + 8) & 0xFF) != ALIVE:
-            continue
-        bucket = bucket_of(place, at, buckets, ranks, slot)
-        if bucket < 0:  # of another store in this log
-            continue
-        if keep_image(place, at, slot):
-            return -1 - row - IMAGE * ROWS_MAX
-        for position in range(len(references)):
-            reference = load(record + 8 * references[position])
-            at[GARBAGE] += ((reference & LENGTH_MASK) + 7) & ~7
-        remove(place, at, buckets, ranks, bucket)
-        store(record + 8, _link(at[FREE], 0, ABSENT))
-        at[FREE] = slot + 1
-        at[LIVE] -= 1
-    return np.int64(len(slots))
+                bucket = after(at, bucket, buckets)
 
 
 @njit(

@@ -1,9 +1,4 @@
-"""Whole tables of a store's index: filling a new one, reading one; compiled.
-
-A new table is filled from the old one, which reads the records in the order of their hashes, or
-from the log, in the order in which its records lie: that needs no old table beside the new one, and
-reads records that are on the disk one after the other.
-"""
+"""Whole tables of a store's index: filling a new one, reading one; compiled."""
 
 from __future__ import annotations
 
@@ -12,21 +7,25 @@ from typing import Any
 import numba
 import numpy as np
 
-from ..transport.atomics import load
 from ..transport.compiling import njit
 from .index import (
-    ALIVE,
-    BASE,
+    MOVED,
+    NODE_BITS,
+    OLD_FIRST,
     READ_U64,
     SLOT_MASK,
-    STRIDE,
+    START,
     TYPE_AT,
     TYPE_BUCKETS,
     TYPE_PLACE,
     TYPE_RANKS,
     after,
+    home_in_newest,
     home_of,
+    node_of,
 )
+
+_SEARCHED = 1 << 16
 
 
 @njit(
@@ -36,35 +35,60 @@ from .index import (
     boundscheck=False,
 )
 def rehash(place: Any, at: Any, old: Any, buckets: Any, ranks: Any) -> None:
-    """Enter all keys of the table `old` into the empty table `buckets`."""
+    """Enter all keys of buckets of another table into the table `buckets`.
+
+    Both lie in the order of their hashes, so that memory is met in its order.
+    """
     for position in range(len(old)):
         entry = old[position]
         if entry == 0:
             continue
-        slot = np.int64(entry & SLOT_MASK) - 1
-        bucket = home_of(place, at, ranks, slot)
+        bucket = home_of(place, at, ranks, entry)
         while buckets[bucket] != 0:
-            bucket = after(bucket, buckets)
+            bucket = after(at, bucket, buckets)
         buckets[bucket] = entry
 
 
 @njit(
-    numba.void(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS, numba.int64, numba.int64),
+    numba.void(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS, numba.int64),
     cache=True,
     nogil=True,
     boundscheck=False,
 )
-def enter_records(place: Any, at: Any, buckets: Any, ranks: Any, first: Any, stop: Any) -> None:
-    """Enter those of the records first … stop - 1 that have a key."""
-    for slot in range(first, stop):
-        record = place[BASE] + slot * place[STRIDE]
-        if (load(record + 8) & 0xFF) != ALIVE:
-            continue
-        bucket = home_of(place, at, ranks, np.int64(slot))
-        while buckets[bucket] != 0:
-            bucket = after(bucket, buckets)
-        tag = np.uint64(load(record)) & SLOT_MASK
-        buckets[bucket] = (tag << np.uint64(32)) | np.uint64(slot + 1)
+def move_some(place: Any, at: Any, buckets: Any, ranks: Any, count: Any) -> None:
+    """Move the keys of `count` more buckets of the old table, and of those up to an empty one.
+
+    So no key lies behind that one whose home is before it.
+    """
+    moved, bits = at[MOVED], np.uint64(place[NODE_BITS])
+    stop = min(moved + count, at[START])
+    bucket = (at[OLD_FIRST] + moved) % at[START]
+    while moved < stop or (moved < at[START] and buckets[bucket] != 0):
+        entry = buckets[bucket]
+        if entry != 0:
+            target = home_in_newest(at, bits, ranks[node_of(bits, entry)], entry)
+            while buckets[target] != 0:
+                target = after(at, target, buckets)
+            buckets[target] = entry
+        moved += 1
+        bucket = after(at, bucket, buckets)
+    at[MOVED] = moved
+
+
+@njit(numba.int64(READ_U64), cache=True, nogil=True, boundscheck=False)
+def end_of_gap(buckets: Any) -> Any:
+    """Return the last bucket of the longest row of empty ones, among the first `_SEARCHED`.
+
+    There is an empty one. Keys that come hardly reach the last of many.
+    """
+    found, longest, length = 0, 0, 0
+    for bucket in range(len(buckets)):
+        length = length + 1 if buckets[bucket] == 0 else 0
+        if length > longest:
+            longest, found = length, bucket
+        if bucket >= _SEARCHED and longest > 0:
+            break
+    return np.int64(found)
 
 
 @njit(numba.int64(TYPE_PLACE, READ_U64, TYPE_AT), cache=True, nogil=True, boundscheck=False)

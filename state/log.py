@@ -126,24 +126,57 @@ class ChunkLog:
         self.nbytes -= chunk.size
         self._budget.give_back(self._operator, chunk.size, on_disk=on_disk)
 
-    def words(self, count: int, keys: int) -> npt.NDArray[np.uint64]:
+    def words(
+        self,
+        count: int,
+        keys: int,
+        instead_of: npt.NDArray[np.uint64] | None = None,
+        memory: npt.NDArray[np.uint64] | None = None,
+    ) -> npt.NDArray[np.uint64]:
         """Return zeroed memory beside the mapping, for an index: uint64 (count,); raise as `take`.
 
         An index is met at random, so it is in memory as long as chunks can make room for it.
         `give_back_words` gives it back.
+
+        Args:
+            count: how many.
+            keys: for the message.
+            instead_of: words that are given back by this, if there is room for the new ones. Their
+                memory goes as that of the new ones comes, so it is not counted beside it.
+            memory: what is returned, if the words are in memory.
         """
+        old_bytes = 0 if instead_of is None else instead_of.nbytes
+        was_on_disk = instead_of is not None and self.is_on_disk(instead_of)
+        self._budget.give_back(self._operator, old_bytes, on_disk=was_on_disk)
         self._spill_chunks(8 * count)
-        if not self._budget.take_or_spill(self._operator, 8 * count, keys):
-            return np.zeros(count, np.uint64)
+        try:
+            on_disk = self._budget.take_or_spill(self._operator, 8 * count, keys)
+        except StateFullError:
+            self._budget.charge(self._operator, old_bytes, on_disk=was_on_disk)
+            raise
+        if instead_of is not None and was_on_disk:
+            self._spilled_words.remove(instead_of.ctypes.data)
+        if not on_disk:
+            return np.zeros(count, np.uint64) if memory is None else memory
         words = self._pages.words(count)
         self._spilled_words.add(words.ctypes.data)
         return words
 
+    def addresses_of_words(self) -> npt.NDArray[np.uint64]:
+        """Return zeroed words, as many as an index could ever need: only used ones take memory."""
+        count = _RESERVED_PER_BUDGET * (self._budget.limit_bytes // mmap.PAGESIZE + 1)
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        return np.frombuffer(mmap.mmap(-1, count * mmap.PAGESIZE, flags=flags), np.uint64)
+
     def give_back_words(self, words: npt.NDArray[np.uint64]) -> None:
         """Take back what `words` returned, which nobody uses any more."""
-        on_disk = words.ctypes.data in self._spilled_words
+        on_disk = self.is_on_disk(words)
         self._spilled_words.discard(words.ctypes.data)
         self._budget.give_back(self._operator, words.nbytes, on_disk=on_disk)
+
+    def is_on_disk(self, words: npt.NDArray[np.uint64]) -> bool:
+        """Return whether words lie on the disk."""
+        return words.ctypes.data in self._spilled_words
 
     @property
     def spills(self) -> bool:
@@ -158,11 +191,6 @@ class ChunkLog:
     def may_spill(self) -> bool:
         """Whether the worker's state may take room on the disk at all."""
         return self._budget.disk_bytes_max > 0
-
-    def fetch(self, chunk: Chunk) -> None:
-        """Ask for a chunk's pages ahead, if it is on the disk."""
-        if chunk.start in self._spilled:
-            self._mapping.madvise(mmap.MADV_WILLNEED, chunk.start, chunk.size)
 
     def _spill_chunks(self, nbytes: int) -> None:
         """Put the oldest chunks on the disk until so much memory is free, if that suffices."""

@@ -1,7 +1,7 @@
 """Finding the record of one key in one call: for handles, whose keys come one by one from Python.
 
-Unpacking an array costs a compiled function as much as finding a key. So all that it needs stands
-in one vector, by address, and the vector's address is its only argument.
+Unpacking an array costs a compiled function as much as finding a key. So all that `index` works on
+stands in one vector, by address, and the vector's address is the only argument.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ from .index import (
     NODE_BITS,
     READ_U64,
     SLOT_MASK,
-    SPREAD,
     STRIDE,
     TYPE_AT,
     TYPE_BUCKETS,
@@ -115,15 +114,15 @@ def _pages_of(
     place: Any, at: Any, buckets: Any, ranks: Any, on_disk: Any, hashes: Any, pages: Any
 ) -> int:
     """Write the pages on disk with records that may be those of the keys; return how many."""
-    bits, spread, stride = np.uint64(place[NODE_BITS]), at[SPREAD], place[STRIDE]
+    bits, stride = np.uint64(place[NODE_BITS]), place[STRIDE]
     count = 0
     for row in range(len(hashes)):
         rank = ranks[node_of(bits, hashes[row])]
         if rank < 0:
             continue
-        bucket, tag = home(bits, spread, rank, hashes[row]), hashes[row] & SLOT_MASK
+        bucket, tag = home(at, bits, rank, hashes[row]), hashes[row] >> np.uint64(32)
         while buckets[bucket] != 0 and (buckets[bucket] >> np.uint64(32)) != tag:
-            bucket = after(bucket, buckets)
+            bucket = after(at, bucket, buckets)
         if buckets[bucket] == 0:
             continue
         start = (np.int64(buckets[bucket] & SLOT_MASK) - 1) * stride

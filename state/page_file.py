@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ..configs.errors import ResourceError, system_reason
 
-__all__ = ["PageFile"]
+__all__ = ["PageFile", "release_pages"]
 
 _MAP_FIXED = 0x10
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # known to Python from 3.13 on
@@ -125,6 +125,13 @@ class PageFile:
             f"operator {self._owner!r} cannot spill its state to {folder}: {system_reason(error)};"
             " make room or correct that, or name another folder in runtime.spill_directory"
         )
+
+
+def release_pages(words: npt.NDArray[np.uint64]) -> None:
+    """Give the memory of words back that nobody reads any more; they may be zero then."""
+    address = -(-words.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
+    whole = (words.ctypes.data + words.nbytes - address) // mmap.PAGESIZE * mmap.PAGESIZE
+    _libc().madvise(address, max(whole, 0), mmap.MADV_DONTNEED)
 
 
 def _nameless(directory: str) -> int:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from ..transport.wire.batch import Batch
 from ..transport.wire.column import Column
 from ..transport.wire.types import DataType
-from . import index, index_kernels, values
+from . import index, index_deletion, index_kernels, values
 from .budget import StateBudget
 from .heap import ValueHeap
 from .images import RecordImages
@@ -93,7 +93,7 @@ class KeyedStore(StoreEpochs):
         self._images = RecordImages(self._log, self._at, size)
         self._one = OneKey(self._place, self._at, layout.fixed_words)
         self._seals, self._cleared = [], []
-        self._table = IndexTable(self._place, self._at, self._log, self._chunks)
+        self._table = IndexTable(self._place, self._at, self._log)
         self._fetcher = PageFetcher(self._place, self._at, self._log, self._table)
         self._start_empty()
 
@@ -132,7 +132,7 @@ class KeyedStore(StoreEpochs):
     def nbytes(self) -> int:
         """Bytes of memory that the store takes: chunks and index."""
         now = self._chunks.nbytes + self.heap.nbytes + self._images.nbytes
-        now += self._table.buckets.nbytes
+        now += self._table.nbytes
         return now + sum(cleared.nbytes for cleared in self._cleared)
 
     def slots(self, hashes: Hashes, keys: Batch) -> Slots:
@@ -168,6 +168,8 @@ class KeyedStore(StoreEpochs):
 
     def slot_of_one(self, *words: int) -> int:
         """Return the record of one key as `slots` does; all key columns are 64-bit integers."""
+        if self._table.is_growing:
+            self._table.advance(1)
         slot = self._one.find_or_insert(self._table.buckets, self._table.ranks, words)
         if slot < 0:
             slot = int(self._find_or_insert(self._one.hashes, self._one.address, _NO_NULLS)[0])
@@ -181,6 +183,8 @@ class KeyedStore(StoreEpochs):
             known = (self._place, self._at, *table)
             return index.find_or_insert(*known, hashes[:stop], address, nulls, slots, row)
 
+        if self._table.is_growing:
+            self._table.advance(len(hashes))
         stop = 0
         for start, stop in self._fetcher.fetched(hashes):
             self._run(go_on, stop, hashes, start)
@@ -224,7 +228,7 @@ class KeyedStore(StoreEpochs):
 
         def go_on(row: int) -> int:
             known = (self._place, self._at, self._table.buckets, self._table.ranks)
-            return index.delete(*known, self.layout.heap_words, slots, row)
+            return index_deletion.delete(*known, self.layout.heap_words, slots, row)
 
         self._run(go_on, len(slots), None)
 
@@ -245,6 +249,7 @@ class KeyedStore(StoreEpochs):
         Args:
             nodes: only the keys of these virtual nodes, int64 (n,).
         """
+        self._table.finish()
         slots = np.empty(int(self._at[index.USED]), np.int64)
         slots = slots[: index_kernels.scan(self._place, self._table.buckets, slots)]
         hashes = self.records["#hash"][slots]
@@ -262,7 +267,7 @@ class KeyedStore(StoreEpochs):
     def reserve(self, keys: int) -> None:
         """Make room in the index for more keys, which may come in the order of their hashes."""
         buckets = 1 << ((len(self) + keys) * 8 // 5).bit_length()
-        if buckets > len(self._table.buckets):
+        if 8 * buckets > self._table.nbytes:
             self._table.replace(buckets)
 
     def clear(self) -> None:

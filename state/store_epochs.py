@@ -145,6 +145,7 @@ class StoreEpochs(ABC):
 
     def _put_back(self, seal: _Seal) -> Slots:
         """Let records and index be what they were at a seal, and free what came behind it."""
+        self._table.finish()
         now = self._chunks.mark
         new = ranges_of(self._chunks.extents, now, seal.mark)
         known = (self._place, self._at, self._table.buckets, self._table.ranks)
@@ -167,9 +168,10 @@ class StoreEpochs(ABC):
 
     def _restore_words(self, seal: _Seal) -> None:
         """Let the words of `at` be what they were, beside those of the index' table."""
-        table = self._at[[index.SPREAD, index.LIMIT]]
+        kept = list(index.TABLE_WORDS)
+        table = self._at[kept]
         self._at[:] = seal.at
-        self._at[[index.SPREAD, index.LIMIT]] = table
+        self._at[kept] = table
         self._at[index.SEGMENT] = seal.segment + 1
         self._at[index.IMAGE_NEXT] = self._at[index.IMAGE_STOP] = 0
         if self.heap.cut(seal.segment):
@@ -182,6 +184,7 @@ class StoreEpochs(ABC):
 
     def _put_aside(self) -> None:
         """Let the store be without chunks; a roll back takes them again."""
+        self._table.finish()
         mark = self._chunks.mark
         if mark.chunks:
             self._chunks.extents[-1].stop = mark.stop
@@ -203,7 +206,7 @@ class StoreEpochs(ABC):
         self._chunks.free()
         self.heap.free()
         self._images.cut(0)
-        self._log.give_back_words(self._table.buckets)
+        self._table.give_back()
 
     def _release_cleared(self, given_up: list[Cleared]) -> None:
         for cleared in given_up:
@@ -214,7 +217,7 @@ class StoreEpochs(ABC):
 
     def _restore(self, cleared: Cleared) -> None:
         self._free_all()
-        self._table.buckets, self._table.ranks = cleared.buckets, cleared.ranks
+        self._table.take_back(cleared.buckets, cleared.ranks)
         self._chunks.take_back(cleared.extents)
         self.heap.take_back(cleared.heap)
         self._images = cleared.images

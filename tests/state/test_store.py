@@ -20,6 +20,7 @@ from tests.state.stores import (
     keys_batch,
 )
 from whale_ray.configs.errors import InputError, ResourceError, StateFullError
+from whale_ray.state import index
 from whale_ray.state.budget import StateBudget
 from whale_ray.state.keys import hash_keys, virtual_node_of
 from whale_ray.state.records import RecordField, RecordLayout
@@ -128,6 +129,23 @@ def test_a_million_keys_each_have_one_record() -> None:
     assert len(np.unique(slots)) == len(store) == 1_000_000
     assert store.keys_of(slots)["k"].tolist() == keys.tolist()
     assert insert(store, keys[::7]).tolist() == slots[::7].tolist()
+
+
+def test_a_large_index_grows_step_by_step() -> None:
+    store = integers_store()
+    keys, rows = np.random.default_rng(3).permutation(420_000), 1_000
+    moved, replaced, growing = 0, 0, 0
+    for part in np.split(keys, len(keys) // rows):
+        insert(store, part)
+        now = int(store._at[index.MOVED])
+        assert now - moved <= 8 * rows + 200
+        replaced += moved > 0 and now == 0
+        growing += store._table.is_growing
+        moved = now
+    assert replaced == 3 and growing > 30
+    slots = insert(store, keys)
+    assert store.keys_of(slots)["k"].tolist() == keys.tolist()
+    assert len(np.unique(slots)) == len(store) == len(keys)
 
 
 def test_the_keys_of_few_virtual_nodes_are_spread_over_the_whole_index() -> None:

@@ -31,6 +31,7 @@ from tests.state.stores import (
     keys_batch,
     of_records,
 )
+from whale_ray.state import index_table
 from whale_ray.state.budget import StateBudget
 from whale_ray.state.keys import virtual_node_of
 from whale_ray.state.node_transfer import export_records
@@ -188,6 +189,40 @@ SpillingStoreMachine.TestCase.settings = settings(
     max_examples=25, stateful_step_count=30, deadline=None
 )
 TestSpillingStore = SpillingStoreMachine.TestCase
+
+
+class GrowingStoreMachine(StoreMachine):
+    """The same, where every table is replaced step by step, and that takes as long as it can."""
+
+    @initialize()
+    def begin(self) -> None:
+        super().begin()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(index_table, "_LARGE_BUCKETS", 1)
+        self.patch.setattr(index_table, "_MOVED_PER_KEY", 1)
+
+    @rule(count=st.integers(100, 600))
+    def find_keys_that_are_moved(self, count: int) -> None:
+        keys: list[Key] = [(f"key {i}", float(i)) for i in range(count)]
+        self.read_modify_write(keys)
+        self.delete(keys[::3])
+        self.find(keys)
+
+    @invariant()
+    def it_is_what_the_dict_is(self) -> None:
+        """Look at what does not finish the table."""
+        assert len(self.store) == len(self.model)
+        assert self.store.nbytes == self.budget.used_by("op")
+
+    def teardown(self) -> None:
+        self.patch.undo()
+        super().it_is_what_the_dict_is()
+
+
+GrowingStoreMachine.TestCase.settings = settings(
+    max_examples=40, stateful_step_count=30, deadline=None
+)
+TestGrowingStore = GrowingStoreMachine.TestCase
 
 
 def test_what_a_release_gives_up_is_freed() -> None:
