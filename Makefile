@@ -32,12 +32,15 @@ SHOW_SOURCES := import os, pathlib, sys, sysconfig; \
 	(site / "whale-ray-sources.pth").write_text(os.path.relpath(folder, site) + "\n")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-lab test-long test-rdma lowest check docs bench bench-rdma peers soak format settings constraints clean
+.PHONY: help setup ui run test test-lab test-long test-rdma lowest check docs bench bench-rdma peers soak format settings constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(RUNTIME) ## set up .venv with whale-ray and all its extras (the others do it themselves)
+
+ui: $(DEV) ## build the page of `whale-ray ui` into whale_ray/ui/static (Node comes from PyPI)
+	@$(BIN)/python .ci/page_backend.py
 
 run: $(RUNTIME) ## run the ride-hailing application (ARGS="--data DIR", …)
 	@$(BIN)/whale-ray run ride-hailing $(ARGS)
@@ -98,7 +101,7 @@ clean: ## remove what builds, tests and tools left behind (not .venv, not result
 # --- set-up: each step once, again only when the requirements change --------------------------
 
 setup run peers soak settings: STEPS := 2
-test test-lab test-long test-rdma lowest check docs bench bench-rdma format constraints: STEPS := 3
+ui test test-lab test-long test-rdma lowest check docs bench bench-rdma format constraints: STEPS := 3
 
 $(CREATED):
 	@echo "[1/$(STEPS)] virtual environment in $(VENV), about 30 MB"

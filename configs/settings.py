@@ -17,6 +17,7 @@ from .declaring import Declaration, SettingValue, declarations, parse_values
 from .sections.checkpoints import CheckpointSettings
 from .sections.metrics import MetricsSettings
 from .sections.multicast import MulticastSettings
+from .sections.records import RecordSettings
 from .sections.runtime import RuntimeSettings
 from .sections.spark import SparkSettings
 from .sections.transport import TransportSettings
@@ -27,6 +28,7 @@ __all__ = [
     "CheckpointSettings",
     "MetricsSettings",
     "MulticastSettings",
+    "RecordSettings",
     "RuntimeSettings",
     "Settings",
     "SparkSettings",
@@ -44,6 +46,7 @@ class Settings:
     spark: SparkSettings = dataclasses.field(default_factory=SparkSettings)
     checkpoints: CheckpointSettings = dataclasses.field(default_factory=CheckpointSettings)
     metrics: MetricsSettings = dataclasses.field(default_factory=MetricsSettings)
+    records: RecordSettings = dataclasses.field(default_factory=RecordSettings)
 
     def with_overrides(self, overrides: Mapping[str, object]) -> Settings:
         """Return a copy with the settings of `overrides` ({"transport.mms_bytes": 65536}) changed.
@@ -77,6 +80,7 @@ SECTIONS: Mapping[str, type] = {
     "spark": SparkSettings,
     "checkpoints": CheckpointSettings,
     "metrics": MetricsSettings,
+    "records": RecordSettings,
 }
 
 DECLARATIONS: Mapping[str, Declaration] = {

@@ -109,6 +109,7 @@ def _temporary_folder_of_the_run(
     remove_folders_of_dead_runs()
     with temporary_folder() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", folder)
+        patch.setenv("XDG_STATE_HOME", f"{folder}/state")  # where runs are recorded
         patch.setattr(tempfile, "tempdir", None)
         yield
 

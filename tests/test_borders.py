@@ -27,6 +27,7 @@ ROOMS = (
     "multicast",
     "plan",
     "metrics",
+    "records",
     "tasks",
     "worker",
     "relay",

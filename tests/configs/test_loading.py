@@ -155,7 +155,7 @@ def test_a_mistake_in_an_override_names_the_key(overrides, message):
         (
             "- transport",
             "job.yaml: expected a mapping of sections (transport, runtime, multicast, spark, "
-            "checkpoints, metrics), found ['transport']",
+            "checkpoints, metrics, records), found ['transport']",
         ),
         (
             "runtime:\n  workers: 1\n  workers: 2\n",

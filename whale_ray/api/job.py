@@ -17,7 +17,8 @@ from ..transport.clock import SystemClock
 from .watch import Watch
 
 if TYPE_CHECKING:
-    from ..control.supervisor import JobOutcome, Supervisor
+    from ..control.outcome import JobOutcome
+    from ..control.supervisor import Supervisor
     from ..multicast.tree_messages import Addressing
     from ..multicast.tree_state import (
         ReconfigurationRequest,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         Route,
     )
     from ..operators.sinks.base import SinkResult
+    from ..ui.serving import UiLink
 
 _POLL_S = 0.2
 _SAVEPOINT_POLL_NS = 20_000_000
@@ -371,6 +373,20 @@ class Job:
                     if self._release is not None:
                         self._release()
         return self._outcome
+
+    def ui(self) -> UiLink:
+        """Return the page that shows this job and others; a notebook shows it in the cell.
+
+        It is served by this process, as long as it lives, to browsers of this machine alone.
+        `whale-ray ui` serves the same without a job.
+
+        Raises:
+            ResourceError: whale-ray was installed without the page.
+        """
+        from ..configs.loading import load_settings
+        from ..ui.serving import serve_in_background
+
+        return serve_in_background(load_settings().records).of_job(self.id)
 
     def __repr__(self) -> str:
         """Return name, id and state."""

@@ -25,7 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..configs.errors import ResourceError, UsageError, WhaleError, WorkerDiedError
 from ..configs.settings import Settings
-from ..control.supervisor import JobOutcome
+from ..control.outcome import JobOutcome
 from ..deployment.envelope import Envelope, seal
 from ..deployment.on_ray.ray_controller import (
     RESTARTS_MAX,

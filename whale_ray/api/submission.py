@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 from ..configs.errors import UsageError, WhaleError
 from ..configs.loading import load_settings
 from ..configs.settings import Settings
-from ..control.supervisor import ALIVE, JobOutcome, Supervisor
+from ..control.outcome import JobOutcome
+from ..control.supervisor import ALIVE, Supervisor
 from ..deployment.signals import draining_signals
 from ..metrics.job_metrics import JobMetrics
 from ..operators.sinks.base import Sink
@@ -30,6 +31,7 @@ from ..plan.logical import LogicalPlan, OperatorKind
 from ..plan.physical import PhysicalPlan
 from ..plan.planner import plan
 from ..plan.preflight import preflight, unbounded_sources
+from ..records.recorder import recorder_of
 from ..transport.clock import Clock, SystemClock
 from .checkpoints import (
     CheckpointOptions,
@@ -108,7 +110,9 @@ def run(
         LocalFleet,  # imports all modules of a worker, which `submit` does not need
     )
 
-    runner = CallingThreadRunner(Supervisor(assignment, LocalFleet(clock), clock))
+    runner = CallingThreadRunner(
+        Supervisor(assignment, LocalFleet(clock), clock, recorder=recorder_of(assignment, clock))
+    )
     job = Job(assignment.job_id, topology.name, runner, lambda: release(assignment))
     lines = Watch(topology.name, watch, _WATCH_S)
     reporting = (
@@ -305,7 +309,9 @@ def start_on_processes(assignment: Assignment, places: Sequence[HostPlace] = ())
     name = assignment.plan.name
     _stop_earlier_job(name)
     keep_for_resume(assignment, "processes")
-    supervisor = Supervisor(assignment, ProcessFleet(places), SystemClock())
+    clock = SystemClock()
+    recorder = recorder_of(assignment, clock)
+    supervisor = Supervisor(assignment, ProcessFleet(places), clock, recorder=recorder)
     runner = ThreadRunner(name, supervisor)
     job = Job(assignment.job_id, name, runner, lambda: release(assignment))
     _active[job.id] = job

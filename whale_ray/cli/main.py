@@ -1,6 +1,6 @@
 """`whale-ray`: run, resume, explain, optimize, bench, simulate, doctor, list, stop, savepoint.
 
-Also `state`, `settings` and `completion`.
+Also `state`, `settings`, `ui` and `completion`.
 
 Every error that a user can cause prints one line on standard error, with exit code 2 for mistakes
 in the call and 1 for failures at runtime; `--debug` shows the traceback. Ctrl-C drains a running
@@ -26,7 +26,7 @@ from ..configs.errors import (
     WhaleError,
 )
 from ..deployment.signals import interrupting_signals
-from . import bench, checkpoints, completion, jobs, optimize, running, simulate, state
+from . import bench, checkpoints, completion, jobs, optimize, running, simulate, state, ui
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
     state.add_state(commands)
     listing = commands.add_parser("settings", help="all settings: defaults, ranges, what they do")
     listing.set_defaults(function=_settings)
+    ui.add_ui(commands)
     completion.add_completion(commands)
     return parser
 

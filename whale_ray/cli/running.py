@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..api.job import Job
     from ..api.topology import Topology
     from ..configs.settings import Settings
-    from ..control.supervisor import JobOutcome
+    from ..control.outcome import JobOutcome
     from ..metrics.job_metrics import JobMetrics
     from ..plan.explanation import Explanation
 

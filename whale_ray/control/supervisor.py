@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from ..configs.errors import UsageError, WhaleError
+from ..configs.errors import UsageError
 from ..metrics.checkpoint_metrics import CheckpointMetrics
 from ..metrics.counters import WorkerSnapshot
 from ..metrics.edge_metrics import edge_metrics
@@ -17,8 +17,9 @@ from ..metrics.export.reader import JobReader
 from ..metrics.job_metrics import JobMetrics, summarize
 from ..multicast.tree_messages import SendersEnded, SetAddressing
 from ..multicast.tree_state import Goal, ReconfigurationRequest
-from ..operators.sinks.base import SinkResult
 from ..plan.assignment import Assignment, has_checkpoints
+from ..records.recorder import NoRecorder
+from ..records.sampling import JobView
 from ..state.epochs.checkpoint_store import CheckpointStore
 from ..state.epochs.messages import RestorePoint
 from ..transport.clock import Clock
@@ -30,6 +31,7 @@ from .epoch_writer import EpochWriter
 from .failures import as_whale_error, logged
 from .fleet import Fleet, MemberMessage, SnapshotTaken
 from .journal import Entry, Journal, NoJournal
+from .outcome import JobOutcome
 from .progress import ControllerProgress
 from .restart_policy import Limits
 from .savepoints import Savepoints
@@ -55,33 +57,6 @@ ALIVE = frozenset({*_STATES.values(), "draining", "stopping", QUEUED})
 """The states of a job that has not ended."""
 
 
-@dataclass(frozen=True)
-class JobOutcome:
-    """How a job ended.
-
-    Attributes:
-        state: finished, drained, stopped, cancelled or failed.
-        results: what each sink published, by operator id.
-        metrics: the last counters.
-        seconds: time from the first tuple to the last, without start-up.
-        restarts: how often the job was restarted.
-        workers: how many workers ran it.
-        error: why it failed, or None.
-        bounded: whether all its sources end by themselves; otherwise it published parts as it ran.
-        checkpoint: the newest checkpoint, which a job can be restored from; "" if there is none.
-    """
-
-    state: str
-    results: Mapping[str, SinkResult]
-    metrics: JobMetrics
-    seconds: float
-    restarts: int
-    workers: int
-    error: WhaleError | None = None
-    bounded: bool = True
-    checkpoint: str = ""
-
-
 class Supervisor:
     """Runs one job on a fleet. `run` blocks; the other methods may be called from any thread.
 
@@ -94,11 +69,13 @@ class Supervisor:
         fleet: Fleet,
         clock: Clock,
         journal: Journal | None = None,
+        recorder: NoRecorder | None = None,
     ) -> None:
         self._assignment = assignment
         self._fleet = fleet
         self._clock = clock
         self._journal = journal or NoJournal()
+        self._recorder = recorder or NoRecorder()
         self._term = 1
         self._written: ControllerProgress | None = None
         plan = assignment.plan
@@ -149,11 +126,14 @@ class Supervisor:
 
     def metrics(self) -> JobMetrics:
         """Return the newest counters of all operators; at the end, averages over the whole run."""
+        return self._metrics(self._snapshots.previous)
+
+    def _metrics(self, previous: Mapping[int, WorkerSnapshot]) -> JobMetrics:
         order = [node.id for node in self._assignment.plan.logical.nodes]
         newest = list(self._snapshots.newest.values())
-        previous = list(self._snapshots.previous.values())
         since_ns = self._running_since_ns if self._ran_ns else None
-        metrics = summarize(order, newest, previous, self._controller.attempt, since_ns)
+        before, attempt = list(previous.values()), self._controller.attempt
+        metrics = summarize(order, newest, before, attempt, since_ns)
         return replace(
             metrics,
             switches=self._trees.switches,
@@ -218,6 +198,7 @@ class Supervisor:
         """
         runtime = self._assignment.settings.runtime
         in_order = False
+        self._recorder.begin()
         try:
             self._lead(self._begin(), runtime.poll_interval_ms * 1_000_000)
             in_order = True
@@ -239,6 +220,7 @@ class Supervisor:
             with logged("erase the journal"):
                 self._journal.erase()
         assert self._outcome is not None
+        self._recorder.end(self._view(self._outcome.metrics), self._outcome)
         return self._outcome
 
     def _begin(self) -> list[e.Action]:
@@ -296,6 +278,7 @@ class Supervisor:
             self._measure_time()
             self._turn_trees()
             actions += self._turn_epochs()
+            self._turn_record()
 
     def _next_event(self, interval_ns: int) -> e.Event | SnapshotTaken | MemberMessage:
         # Without an except block: a user's error would be shown as raised "during" ours.
@@ -306,6 +289,21 @@ class Supervisor:
             if due_ns is not None:
                 interval_ns = max(0, min(interval_ns, due_ns - self._clock.monotonic_ns()))
         return self._fleet.next_event(interval_ns) or e.Tick()
+
+    def _turn_record(self) -> None:
+        """Keep a sample if one is due, and do what another process asks for."""
+        due_ns = self._recorder.next_due_ns
+        if due_ns is None or self._clock.monotonic_ns() < due_ns:
+            return
+        asked = self._recorder.record(self._view(self._metrics(self._recorder.seen)))
+        if asked == "savepoint" and self._epochs is not None:
+            self.stop_with_savepoint()
+        elif asked in ("drain", "cancel"):
+            self.stop(drain=asked == "drain")
+
+    def _view(self, metrics: JobMetrics) -> JobView:
+        newest, seen = dict(self._snapshots.newest), self._recorder.seen
+        return JobView(self.state, metrics, newest, seen, self._trees.trees, self._trees.loads)
 
     def _turn_trees(self) -> None:
         """Adjust the multicast trees while the job runs, and carry out the user's requests."""

@@ -25,7 +25,7 @@ from ..multicast.switch_messages import AddressedMessage, Message
 from ..multicast.switch_protocol import SwitchCoordinator, SwitchPhase, SwitchRecord
 from ..multicast.switching import Switch, change_degree, join, leave, reshape
 from ..multicast.tree_messages import StreamLoad, TreeOrders
-from ..multicast.tree_state import Goal, SwitchReport, TreeState
+from ..multicast.tree_state import Goal, SwitchReport, TreeLoad, TreeState
 from ..multicast.trees import Tree, Vertex
 from ..plan.hosts import shape_tree
 from ..plan.streams import RingSpec, StreamPlan
@@ -115,6 +115,11 @@ class TreeController:
         return {n: s.throttle for n, s in self._streams.items() if s.throttle is not None}
 
     @property
+    def loads(self) -> dict[int, TreeLoad]:
+        """What decides on the out-degree of each stream, once its source has reported."""
+        return {n: s.load for n, s in self._streams.items() if s.load is not None}
+
+    @property
     def failure(self) -> str:
         """Why the attempt is lost: bytes that a host needs are held nowhere. "" if it is not."""
         failures = (stream.coordinator.failure for stream in self._streams.values())
@@ -183,6 +188,7 @@ class _Stream:
         self.goal = state.goal
         self.switches: deque[SwitchReport] = deque(maxlen=_SWITCHES_KEPT)
         self.throttle: float | None = None
+        self.load: TreeLoad | None = None
         patience = max(1, -(-settings.patience_ms * 1_000_000 // TICK_NS))
         self.coordinator = SwitchCoordinator(term, record, patience)
         self._stream = ring.id
@@ -249,6 +255,15 @@ class _Stream:
             if decision.reason in (Reason.SCALE_DOWN, Reason.SCALE_UP):
                 self._wanted_degree = decision.degree
             self.throttle = decision.throttle_to_slices_per_s
+            costs = self._monitor.costs
+            self.load = TreeLoad(
+                self._monitor.rate_slices_per_s,
+                self._wanted_degree,
+                sample.queue_slices,
+                sample.capacity_slices,
+                None if costs is None else costs.send_s,
+                decision.reason.value,
+            )
         return self._begin_if_due(now_ns)
 
     def turn(self, now_ns: int, ticks: bool) -> list[AddressedMessage]:
@@ -270,7 +285,14 @@ class _Stream:
         self._monitor.began(now_ns)
         epoch = self.coordinator.record.last_epoch
         self._report = SwitchReport(
-            self._stream, why, before.degree, switch.after.degree, len(switch.moves), epoch, now_ns
+            self._stream,
+            why,
+            before.degree,
+            switch.after.degree,
+            len(switch.moves),
+            epoch,
+            now_ns,
+            load=self.load,
         )
         self._note_phase(now_ns)
         return out

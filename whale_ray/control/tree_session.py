@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from ..configs.settings import MulticastSettings
 from ..multicast.tree_messages import Relocated, TreeNews
-from ..multicast.tree_state import Goal, SwitchReport, TreeState
+from ..multicast.tree_state import Goal, SwitchReport, TreeLoad, TreeState
 from ..multicast.trees import Tree
 from ..plan.streams import StreamPlan
 from ..worker.offers import RingOffer
@@ -72,6 +72,12 @@ class TreeSession:
         """The highest rates of streams that no out-degree carries, in slices per second."""
         controller = self._controller
         return {} if controller is None else controller.throttled
+
+    @property
+    def loads(self) -> Mapping[int, TreeLoad]:
+        """What decides on the out-degrees of streams."""
+        controller = self._controller
+        return {} if controller is None else controller.loads
 
     @property
     def failure(self) -> str:

@@ -60,6 +60,12 @@ class LatencyHistogram:
         self._counts = np.zeros(_BUCKETS, dtype=np.int64)
         self._counts[np.frombuffer(used, np.int16)] = np.frombuffer(counts, np.int64)
 
+    def since(self, earlier: LatencyHistogram) -> LatencyHistogram:
+        """Return what was counted since an earlier state of this histogram."""
+        found = LatencyHistogram()
+        found._counts = np.maximum(self._counts - earlier._counts, 0)
+        return found
+
     def quantile_ms(self, quantile: float) -> float | None:
         """Return the latency in ms below which `quantile` of the rows lie, or None without rows."""
         total = int(self._counts.sum())
@@ -158,12 +164,29 @@ class TransportMetrics:
 
 
 @dataclass(frozen=True)
+class RingLoad:
+    """One ring, at its producer.
+
+    Attributes:
+        ring: its number.
+        fill: share of its memory that its slowest reader has not released.
+        messages: how many were sent.
+        nbytes: the bytes of their payloads.
+    """
+
+    ring: int
+    fill: float
+    messages: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
 class WorkerSnapshot:
     """One member's counters at one moment (`at_ns` monotonic), and its processor time so far.
 
-    The counters are those of an `attempt`, but the processor time. A worker has instances, and
-    operators of users' transports, if any; a relay, of the host `host`, has links, and connections
-    that it refused before they said who they are, by reason.
+    The counters are those of an `attempt`, but the processor time. A worker has instances, rings
+    that it writes, and operators of users' transports, if any; a relay, of the host `host`, has
+    links, and connections that it refused before they said who they are, by reason.
     """
 
     worker: int
@@ -175,6 +198,7 @@ class WorkerSnapshot:
     host: str = ""
     transports: tuple[TransportMetrics, ...] = ()
     attempt: int = 0
+    rings: tuple[RingLoad, ...] = ()
 
 
 def cpu_time_ns() -> int:

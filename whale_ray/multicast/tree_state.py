@@ -47,6 +47,27 @@ class TreeState:
 
 
 @dataclass(frozen=True)
+class TreeLoad:
+    """What decides on the out-degree of one stream's source (Whale 3.3), all in slices.
+
+    Attributes:
+        rate_slices_per_s: λ, smoothed; None until something has arrived.
+        wanted_degree: d* of the last decision that asked for one.
+        queue_slices: l, as last reported.
+        capacity_slices: Q.
+        send_s: t_d; None until a slice was sent.
+        reason: why the degree is what it is.
+    """
+
+    rate_slices_per_s: float | None
+    wanted_degree: int
+    queue_slices: float
+    capacity_slices: float
+    send_s: float | None
+    reason: str
+
+
+@dataclass(frozen=True)
 class SwitchReport:
     """One switch of one stream's tree, for metrics; times are the controller's, monotonic ns.
 
@@ -60,6 +81,7 @@ class SwitchReport:
         committed_ns: when all were ready; None if it was aborted.
         ended_ns: when all had moved; None while it is under way.
         aborted: why it was aborted; "" if it was not.
+        load: of the stream when it was decided; None before the first report of it.
     """
 
     stream: int
@@ -72,3 +94,4 @@ class SwitchReport:
     committed_ns: int | None = None
     ended_ns: int | None = None
     aborted: str = ""
+    load: TreeLoad | None = None

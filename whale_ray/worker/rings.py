@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..metrics.counters import RingLoad
 from ..plan.assignment import Assignment
 from ..plan.physical import Edge, PhysicalPlan
 from ..plan.streams import RingSpec
@@ -117,6 +118,17 @@ class RingSet:
                 )
             self.in_channels.append((spec, channel))
         self.transports.connect([offer.receivers for offer in offers])
+
+    def loads(self) -> tuple[RingLoad, ...]:
+        """Return the load of each ring that this worker writes; ValueError while they close."""
+        found = []
+        for rings in list(self.out_rings.values()):
+            for ring in rings:
+                counted = ring.channel.statistics()
+                lag = max((lag for lag in counted.lag_bytes if lag is not None), default=0)
+                fill = lag / counted.capacity_bytes if counted.capacity_bytes else 0.0
+                found.append(RingLoad(ring.stream, fill, counted.frames, counted.payload_bytes))
+        return tuple(found)
 
     def close(self) -> None:
         """Close all channels and the board."""

@@ -20,10 +20,11 @@ doorbell until somebody rings or something falls due (DESIGN 3, Slash 4.4.3).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 
 from ..configs.errors import AttemptLostError
-from ..metrics.counters import WorkerSnapshot, cpu_time_ns
+from ..metrics.counters import RingLoad, WorkerSnapshot, cpu_time_ns
 from ..multicast.tree_messages import SendersEnded, SetAddressing
 from ..operators.sinks.base import Staged
 from ..operators.snapshots import OperatorSnapshot
@@ -291,7 +292,12 @@ class Worker:
         metrics = tuple(metrics for task in self._tasks for metrics in task.metrics)
         cpu_ns = cpu_time_ns()
         now_ns = self._clock.monotonic_ns()
-        transports = self._rings.transports.metrics() if self._rings is not None else ()
+        opened = self._rings
+        transports = opened.transports.metrics() if opened is not None else ()
+        rings: tuple[RingLoad, ...] = ()
+        if opened is not None:
+            with suppress(ValueError):  # another thread may be closing them
+                rings = opened.loads()
         return WorkerSnapshot(
             self._index,
             now_ns,
@@ -299,6 +305,7 @@ class Worker:
             metrics,
             transports=transports,
             attempt=self._attempt,
+            rings=rings,
         )
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ import whale_ray as whale
 from whale_ray.api.job import Job, JobRunner
 from whale_ray.cli.main import main
 from whale_ray.configs.describing import describe_settings
-from whale_ray.control.supervisor import JobOutcome
+from whale_ray.control.outcome import JobOutcome
 from whale_ray.metrics.job_metrics import JobMetrics
 
 USER_CODE = Path(__file__).parents[1] / "user_code"
@@ -32,7 +32,7 @@ FAILING = f"{USER_CODE / 'mileage.py'}:failing"
 SUITES = "transport, rows, streaming, checkpoints, ride-hailing, one-to-many, dynamic, "
 SUITES += "options-market"
 COMMANDS = "run, explain, bench, simulate, optimize, doctor, list, stop, savepoint, resume, state, "
-COMMANDS += "settings, completion"
+COMMANDS += "settings, ui, completion"
 
 
 @pytest.fixture(autouse=True)

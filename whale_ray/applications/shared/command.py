@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ...api.job import Job
     from ...api.topology import Topology
     from ...configs.settings import Settings
-    from ...control.supervisor import JobOutcome
+    from ...control.outcome import JobOutcome
     from ...metrics.job_metrics import JobMetrics
     from ...metrics.operator_metrics import OperatorMetrics
     from ...operators.sinks.base import Sink, SinkResult

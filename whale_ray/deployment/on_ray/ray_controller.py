@@ -20,9 +20,11 @@ from ray.actor import ActorHandle
 from ray.util.placement_group import PlacementGroup
 
 from ...configs.errors import JobError, UsageError, WhaleError
-from ...control.supervisor import QUEUED, JobOutcome, Supervisor
+from ...control.outcome import JobOutcome
+from ...control.supervisor import QUEUED, Supervisor
 from ...metrics.job_metrics import JobMetrics
 from ...plan.assignment import Assignment
+from ...records.recorder import recorder_of
 from ...tasks.printed import Fetched
 from ...transport.clock import SystemClock
 from ..envelope import unseal
@@ -93,7 +95,8 @@ class ControllerActor:
         clock = SystemClock()
         timeout_ns = assignment.settings.runtime.start_timeout_ms * 1_000_000
         fleet = RayFleet(self._members, self._nodes, timeout_ns, clock)
-        return Supervisor(assignment, fleet, clock, RayJournal(self._job_id))
+        recorder = recorder_of(assignment, clock)
+        return Supervisor(assignment, fleet, clock, RayJournal(self._job_id), recorder)
 
     def run(self) -> bytes:
         """Run the job to its end; return the pickled outcome.

@@ -17,7 +17,7 @@ from ...transport.clock import SystemClock
 from .report import Aim, BenchReport, BenchRow, describe_machine
 
 if TYPE_CHECKING:
-    from ...control.supervisor import JobOutcome
+    from ...control.outcome import JobOutcome
 
 MATCHING_INSTANCES = 16
 STREAMING_SECONDS_MAX = 60.0

@@ -20,7 +20,7 @@ from .modes import mode_named
 
 if TYPE_CHECKING:
     from ....api.topology import Topology
-    from ....control.supervisor import JobOutcome
+    from ....control.outcome import JobOutcome
 
 __all__ = ["application_rows"]
 

@@ -1,0 +1,163 @@
+"""What is kept of runs: of real jobs, in folders of their own; bounded, and in no job's way."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import stat
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whale_ray as whale
+from whale_ray.configs.errors import UserFunctionError
+from whale_ray.configs.settings import RecordSettings, Settings
+from whale_ray.metrics.counters import LatencyHistogram
+from whale_ray.records.folders import REQUEST, RunFolders, is_alive, replace_json
+from whale_ray.testing import ListSource
+from whale_ray.transport.clock import VirtualClock
+
+ROWS = [{"cab": f"c{n % 3}", "km": n} for n in range(300)]
+
+
+def topology_of(function: Any, rows: list[dict[str, Any]] = ROWS) -> whale.Topology:
+    topology = whale.Topology("recorded")
+    source = topology.source(whale.sources.iterable(rows), id="rides")
+    source.key_by("cab").map(function, id="fares", parallelism=2).sink(
+        whale.sinks.collect(), id="out"
+    )
+    return topology
+
+
+def settings_in(folder: Path, **more: object) -> Settings:
+    overrides = {f"records.{name}": value for name, value in more.items()}
+    return Settings().with_overrides({"records.folder": str(folder), **overrides})
+
+
+def read(folder: Path, name: str) -> Any:
+    return json.loads((folder / name).read_text(encoding="utf-8"))
+
+
+def test_a_run_is_described_counted_and_ended(tmp_path):
+    settings = settings_in(tmp_path)
+    job = whale.run(topology_of(lambda row: {"cents": row.km * 2}), settings=settings)
+    (folder,) = RunFolders(settings.records).all()
+    assert folder.name == job.id
+    described, now = read(folder, "job.json"), read(folder, "now.json")
+    assert [one["id"] for one in described["operators"]] == ["rides", "fares", "out"]
+    assert [(one["source"], one["target"]) for one in described["edges"]] == [
+        ("rides", "fares"),
+        ("fares", "out"),
+    ]
+    assert described["edges"][0]["grouping"] == "key by cab"
+    counted = {one["operator_id"]: (one["rows_in"], one["rows_out"]) for one in now["operators"]}
+    assert counted == {"rides": (300, 300), "fares": (300, 300), "out": (300, 300)}
+    assert now["end"]["state"] == "finished" and now["end"]["error"] == ""
+    assert not is_alive(folder)
+
+
+def test_only_their_owner_may_read_records(tmp_path):
+    settings = settings_in(tmp_path / "runs")
+    job = whale.run(topology_of(lambda row: {"km": row.km}), settings=settings)
+    for place in (tmp_path / "runs", tmp_path / "runs" / job.id):
+        assert stat.S_IMODE(place.stat().st_mode) == 0o700
+
+
+def test_a_failure_is_kept_with_the_users_own_traceback(tmp_path):
+    def fail(row):
+        raise ValueError("<script>a fare below zero</script>")
+
+    settings = settings_in(tmp_path)
+    with pytest.raises(UserFunctionError):
+        whale.run(topology_of(fail), settings=settings)
+    (folder,) = RunFolders(settings.records).all()
+    end = read(folder, "now.json")["end"]
+    assert (end["state"], end["kind"], end["operator"]) == ("failed", "UserFunctionError", "fares")
+    assert "ValueError: <script>a fare below zero</script>" in end["traceback"]
+    assert "test_run_records.py" in end["traceback"] and "supervisor.py" not in end["traceback"]
+    assert "km" in end["row"]
+
+
+def test_the_oldest_runs_that_have_ended_are_removed(tmp_path):
+    settings = settings_in(tmp_path, keep=2)
+    ids = [
+        whale.run(topology_of(lambda row: {"km": row.km}), settings=settings).id for _ in range(4)
+    ]
+    # The newest is made before the oldest is looked for again, so it comes on top.
+    assert {folder.name for folder in RunFolders(settings.records).all()} == set(ids[1:])
+
+
+def test_a_job_in_virtual_time_or_without_an_interval_is_not_recorded(tmp_path):
+    for settings, clock in (
+        (settings_in(tmp_path), VirtualClock()),
+        (settings_in(tmp_path, interval_ms=0), None),
+    ):
+        whale.run(topology_of(lambda row: {"km": row.km}), settings=settings, clock=clock)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_harms_no_job(tmp_path, caplog):
+    (tmp_path / "file").write_text("not a folder")
+    settings = settings_in(tmp_path / "file" / "runs")
+    job = whale.run(topology_of(lambda row: {"km": row.km}), settings=settings)
+    assert job.state == "finished"
+    assert "is not recorded any more" in caplog.text
+
+
+def test_a_long_run_keeps_its_whole_history_with_fewer_samples(tmp_path):
+    """Twice as far apart each time that there would be too many."""
+    from whale_ray.metrics.job_metrics import JobMetrics
+    from whale_ray.plan.assignment import Assignment
+    from whale_ray.plan.planner import plan
+    from whale_ray.records.recorder import RunRecorder
+    from whale_ray.records.sampling import JobView
+
+    settings = settings_in(tmp_path, samples_max=10)
+    topology = topology_of(lambda row: {"km": row.km})
+    physical = plan(topology.logical_plan(), settings, 1)
+    clock = VirtualClock()
+    recorder = RunRecorder(Assignment("long-run", physical, settings), clock)
+    recorder.begin()
+    view = JobView("running", JobMetrics((), 0.0, 0), {}, {}, {}, {})
+    for _ in range(100):
+        clock.sleep_ns(1_000_000_000)
+        recorder.record(view)
+    lines = (tmp_path / "long-run" / "history.jsonl").read_text().splitlines()
+    seconds = [json.loads(line)["s"] for line in lines]
+    assert 5 <= len(seconds) < 10
+    gaps = {round(after - before) for before, after in itertools.pairwise(seconds)}
+    assert gaps == {16}
+    assert seconds[0] == pytest.approx(16) and seconds[-1] == pytest.approx(96)
+
+
+def test_another_process_can_ask_a_job_to_end(tmp_path):
+    settings = settings_in(tmp_path / "runs", interval_ms=10)
+    topology = whale.Topology("endless")
+    source = topology.source(ListSource([{"n": 1}], bounded=False), id="rows")
+    source.sink(whale.sinks.parquet(str(tmp_path / "out")), id="out")
+    job = whale.submit(topology, on="processes", workers=1, settings=settings)
+    folder = tmp_path / "runs" / job.id
+    until_s = time.monotonic() + 60
+    while not (folder / "job.json").exists() and time.monotonic() < until_s:
+        threading.Event().wait(0.01)
+    replace_json(folder / REQUEST, {"end": "drain"})
+    assert job.wait(timeout_s=120).state == "drained"
+    assert not (folder / REQUEST).exists()
+    assert read(folder, "now.json")["end"]["state"] == "drained"
+
+
+@pytest.mark.parametrize("name", ["../../etc", "a/b", "", ".", "Job", "x" * 65])
+def test_what_is_no_job_id_names_no_folder(tmp_path, name):
+    assert RunFolders(RecordSettings(folder=str(tmp_path))).of(name) is None
+
+
+def test_latencies_since_an_earlier_moment_leave_out_those_before():
+    histogram, earlier = LatencyHistogram(), LatencyHistogram()
+    for counted in (histogram, earlier):
+        counted.add(1_000_000, 1000)
+    histogram.add(64_000_000, 10)
+    assert histogram.quantile_ms(0.5) == pytest.approx(1, rel=0.05)
+    assert histogram.since(earlier).quantile_ms(0.5) == pytest.approx(64, rel=0.05)

@@ -1,0 +1,260 @@
+"""The page's server over real HTTP: what it tells of real jobs, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import requests
+from aiohttp import web
+
+import whale_ray as whale
+from whale_ray.cli.main import main
+from whale_ray.configs.errors import ResourceError, UserFunctionError
+from whale_ray.configs.settings import RecordSettings, Settings
+from whale_ray.records.folders import DESCRIPTION, REQUEST
+from whale_ray.transport.clock import SystemClock
+from whale_ray.ui import server as ui_server
+from whale_ray.ui.run_reader import RunReader
+from whale_ray.ui.server import LOOPBACK, TOKEN_HEADER, UiServer
+
+TOKEN = "a-token"
+TIMEOUT_S = 60
+TSPEC = """\
+tspec: 1
+topology: played
+operators:
+  trips: {source: simulated, rate_per_s: 1000, rows: 3000, row_bytes: 24, dop: 1}
+  fares:
+    process: simulated
+    inputs: [{from: trips, grouping: shuffle}]
+    ppt_us: 1500
+    row_bytes: 24
+  out: {sink: simulated, inputs: [{from: fares}], ppt_us: 0}
+"""
+
+
+class Served:
+    """A server at a free port of the loopback, in a thread."""
+
+    def __init__(self, folder: Path, static: Path) -> None:
+        self.settings = RecordSettings(folder=str(folder))
+        self.static = static
+        self._loop = asyncio.new_event_loop()
+        self._began = threading.Event()
+        self._end: asyncio.Event | None = None
+        self.url = ""
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),))
+        self._thread.start()
+        assert self._began.wait(TIMEOUT_S)
+
+    async def _run(self) -> None:
+        server = UiServer(self.settings, SystemClock(), TOKEN, self.static)
+        runner = web.AppRunner(server.application(), shutdown_timeout=1)
+        await runner.setup()
+        await web.TCPSite(runner, LOOPBACK, 0).start()
+        self.url = f"http://{LOOPBACK}:{runner.addresses[0][1]}"
+        self._end = asyncio.Event()
+        self._began.set()
+        await self._end.wait()
+        await runner.cleanup()
+
+    def close(self) -> None:
+        assert self._end is not None
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join(TIMEOUT_S)
+        self._loop.close()
+
+    def get(self, path: str, **more: Any) -> requests.Response:
+        return requests.get(self.url + path, timeout=TIMEOUT_S, **more)
+
+    def post(self, path: str, body: str, token: str | None = None) -> requests.Response:
+        headers = {} if token is None else {TOKEN_HEADER: token}
+        return requests.post(self.url + path, body, headers=headers, timeout=TIMEOUT_S)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    static = tmp_path / "static"
+    (static / "assets").mkdir(parents=True)
+    (static / "index.html").write_text("<!doctype html><title>whale-ray</title>")
+    served = Served(tmp_path / "runs", static)
+    yield served
+    served.close()
+
+
+def run_job(served: Served, function: Any = lambda row: {"n": row.n}) -> str:
+    topology = whale.Topology("watched")
+    rows = topology.source(whale.sources.iterable([{"n": n} for n in range(50)]), id="rows")
+    rows.map(function, id="mapped").sink(whale.sinks.collect(), id="out")
+    settings = Settings().with_overrides({"records.folder": served.settings.folder})
+    try:
+        return whale.run(topology, settings=settings).id
+    except UserFunctionError:
+        (job,) = served.get("/api/jobs").json()
+        return str(job["id"])
+
+
+def test_without_a_job_the_list_is_empty(served):
+    assert served.get("/api/jobs").json() == []
+
+
+def test_a_job_is_listed_and_told_with_its_history(served):
+    job_id = run_job(served)
+    (listed,) = served.get("/api/jobs").json()
+    assert (listed["id"], listed["state"], listed["alive"]) == (job_id, "finished", False)
+    assert (listed["rows_in"], listed["error"]) == (50, "")
+    told = served.get(f"/api/jobs/{job_id}").json()
+    assert [one["id"] for one in told["job"]["operators"]] == ["rows", "mapped", "out"]
+    assert [one["rows_out"] for one in told["now"]["operators"]] == [50, 50, 50]
+
+
+def test_events_tell_what_is_new(served):
+    """The list when it changes; of a job its samples and the lines of its history."""
+    job_id = run_job(served)
+    with served.get("/api/events", stream=True) as events:
+        lines = events.iter_lines(decode_unicode=True)
+        assert next(lines) == "event: jobs"
+        assert [one["id"] for one in json.loads(next(lines)[6:])] == [job_id]
+    with served.get(f"/api/jobs/{job_id}/events", stream=True) as events:
+        lines = events.iter_lines(decode_unicode=True)
+        assert next(lines) == "event: now"
+        assert json.loads(next(lines)[6:])["end"]["state"] == "finished"
+
+
+def test_a_job_whose_process_is_gone_is_lost(served):
+    job_id = run_job(served)
+    folder = Path(served.settings.folder) / job_id
+    (folder / "now.json").unlink()
+    described = json.loads((folder / DESCRIPTION).read_text())
+    described["process_created_s"] -= 1000  # the process' number was taken by another
+    (folder / DESCRIPTION).write_text(json.dumps(described))
+    (listed,) = served.get("/api/jobs").json()
+    assert (listed["state"], listed["alive"]) == ("lost", False)
+
+
+def test_a_job_that_writes_nothing_is_said_to_be_silent():
+    class Later(SystemClock):
+        def wall_ns(self) -> int:
+            return 100_000_000_000
+
+    reader = RunReader(ui_server.RunFolders(RecordSettings()), Later(), 1000)
+    assert reader.silent_s({"end": None, "wall_s": 97.0}) == 0
+    assert reader.silent_s({"end": None, "wall_s": 40.0}) == 60
+    assert reader.silent_s({"end": {}, "wall_s": 40.0}) == 0
+    assert reader.silent_s({"end": None, "wall_s": 4000.0}) == 0  # the clock was put back
+
+
+def test_a_damaged_or_half_written_run_harms_no_other(served):
+    job_id = run_job(served)
+    for name, text in (("half", "{"), ("foreign", "[]")):
+        folder = Path(served.settings.folder) / name
+        folder.mkdir()
+        (folder / DESCRIPTION).write_text(text)
+    assert [one["id"] for one in served.get("/api/jobs").json()] == [job_id]
+
+
+def test_everything_is_sent_with_headers_that_forbid_foreign_script(served):
+    for path in ("/", "/api/jobs", "/api/jobs/none", "/nowhere"):
+        headers = served.get(path).headers
+        policy = headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy and "script-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_a_hostile_row_is_told_as_json_text(served):
+    def fail(row):
+        raise ValueError("<img src=x onerror=alert(1)>")
+
+    job_id = run_job(served, fail)
+    answer = served.get(f"/api/jobs/{job_id}")
+    assert answer.headers["Content-Type"].startswith("application/json")
+    assert "<img src=x onerror=alert(1)>" in answer.json()["now"]["end"]["traceback"]
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8267", "169.254.1.1", "0.0.0.0"])
+def test_a_request_to_another_name_is_refused(served, host):
+    """A stranger's page can let its own name lead to the loopback (DNS rebinding)."""
+    answer = served.get("/api/jobs", headers={"Host": host})
+    assert answer.status_code == 403
+    assert host.split(":")[0] in answer.json()["error"]
+
+
+@pytest.mark.parametrize("token", [None, "", "another", TOKEN + "x"])
+def test_an_action_without_the_token_is_refused(served, token):
+    job_id = run_job(served)
+    for path in (f"/api/jobs/{job_id}/end", "/api/submissions"):
+        answer = served.post(path, "{}", token)
+        assert answer.status_code == 403 and "token" in answer.json()["error"]
+    assert not (Path(served.settings.folder) / job_id / REQUEST).exists()
+
+
+def test_a_job_that_has_ended_cannot_be_ended(served):
+    job_id = run_job(served)
+    answer = served.post(f"/api/jobs/{job_id}/end", '{"how": "drain"}', TOKEN)
+    assert (answer.status_code, answer.json()) == (400, {"error": f"job {job_id} has ended"})
+    answer = served.post(f"/api/jobs/{job_id}/end", '{"how": "quickly"}', TOKEN)
+    assert answer.json()["error"].startswith("a job cannot end by 'quickly'")
+
+
+@pytest.mark.parametrize("path", ["/assets/../../server.py", "/assets/%2e%2e/%2e%2e/server.py"])
+def test_files_outside_the_page_are_not_served(served, path):
+    async def fetch() -> int:
+        async with aiohttp.ClientSession() as session:
+            from yarl import URL
+
+            async with session.get(URL(served.url + path, encoded=True)) as answer:
+                return answer.status
+
+    assert asyncio.run(fetch()) in (403, 404)
+
+
+def test_a_topology_is_drawn_and_optimized(served):
+    drawn = served.post("/api/topology", TSPEC).json()
+    assert [one["id"] for one in drawn["operators"]] == ["trips", "fares", "out"]
+    assert drawn["edges"][0] == {"source": "trips", "target": "fares", "grouping": "shuffle"}
+    found = served.post("/api/optimization", TSPEC).json()
+    # 1,000 rows per second of 1.5 ms each need more than one instance (equation 2).
+    assert found["steps"][-1]["choices"]["fares"]["dop"] == 2
+    again = served.post("/api/optimizer-log", found["log"]).json()
+    assert again["steps"] == found["steps"]
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "message"),
+    [
+        ("/api/topology", TSPEC.replace("ppt_us: 1500", "ppt_uss: 1"), "line 8: unknown field"),
+        ("/api/topology", "", "the topology: the file is empty"),
+        ("/api/optimizer-log", "steps: 1", "not the log of an optimization"),
+    ],
+)
+def test_a_mistake_in_a_text_is_one_line(served, path, text, message):
+    answer = served.post(path, text)
+    assert answer.status_code == 400
+    assert message in answer.json()["error"] and "\n" not in answer.json()["error"]
+
+
+def test_a_text_that_is_too_large_is_refused(served):
+    assert served.post("/api/topology", "x" * 2_000_000).status_code == 413
+
+
+def test_a_port_in_use_is_one_line(served, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(ui_server, "STATIC", served.static)
+    monkeypatch.setattr(UiServer.__init__, "__defaults__", (served.static,))
+    port = served.url.rpartition(":")[2]
+    assert main(["ui", "--port", port, "--folder", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == (
+        f"whale-ray: port {port} is in use: name another with --port, or --port 0\n"
+    )
+
+
+def test_a_page_that_was_not_built_is_one_line(tmp_path):
+    with pytest.raises(ResourceError, match=r"the page is not built: .* run `make ui`"):
+        UiServer(RecordSettings(folder=str(tmp_path)), SystemClock(), TOKEN, tmp_path)

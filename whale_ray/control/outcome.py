@@ -1,0 +1,37 @@
+"""How a job ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..configs.errors import WhaleError
+from ..metrics.job_metrics import JobMetrics
+from ..operators.sinks.base import SinkResult
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """How a job ended.
+
+    Attributes:
+        state: finished, drained, stopped, cancelled or failed.
+        results: what each sink published, by operator id.
+        metrics: the last counters.
+        seconds: time from the first tuple to the last, without start-up.
+        restarts: how often the job was restarted.
+        workers: how many workers ran it.
+        error: why it failed, or None.
+        bounded: whether all its sources end by themselves; otherwise it published parts as it ran.
+        checkpoint: the newest checkpoint, which a job can be restored from; "" if there is none.
+    """
+
+    state: str
+    results: Mapping[str, SinkResult]
+    metrics: JobMetrics
+    seconds: float
+    restarts: int
+    workers: int
+    error: WhaleError | None = None
+    bounded: bool = True
+    checkpoint: str = ""

@@ -1,0 +1,86 @@
+"""What does not change while a job runs: its operators, stages, edges, rings and hosts, as JSON."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import psutil
+
+from ..metrics.edge_metrics import edge_metrics
+from ..plan.assignment import Assignment, job_is_bounded
+from ..plan.logical import OperatorNode
+from ..plan.physical import PhysicalPlan
+
+__all__ = ["FORMAT", "describe_job"]
+
+FORMAT = 1
+"""Of all files of a run; the page shows no others."""
+
+
+def describe_job(assignment: Assignment, wall_ns: int) -> dict[str, Any]:
+    """Return the description of a job that this process leads, which began at `wall_ns`."""
+    plan = assignment.plan
+    return {
+        "format": FORMAT,
+        "id": assignment.job_id,
+        "name": plan.name,
+        "pid": os.getpid(),
+        "process_created_s": psutil.Process().create_time(),
+        "began_s": wall_ns / 1e9,
+        "bounded": job_is_bounded(assignment),
+        "checkpoints": assignment.settings.checkpoints.url,
+        "operators": [_operator(plan, node) for node in plan.logical.nodes],
+        "stages": [
+            {
+                "id": stage.id,
+                "operators": list(stage.operators),
+                "parallelism": stage.parallelism,
+                "instance_worker": list(stage.instance_worker),
+            }
+            for stage in plan.stages
+        ],
+        "edges": _edges(plan),
+        "hosts": list(plan.hosts.names),
+        "worker_host": list(plan.hosts.of_worker),
+        "rings": [
+            {
+                "id": ring.id,
+                "edge": ring.edge,
+                "producer": ring.producer_worker,
+                "consumers": list(ring.consumer_workers),
+                "capacity_bytes": ring.capacity_bytes,
+                "multicast": plan.is_multicast(ring),
+            }
+            for ring in plan.rings
+        ],
+    }
+
+
+def _operator(plan: PhysicalPlan, node: OperatorNode) -> dict[str, Any]:
+    stages = [stage for stage in plan.stages if node.id in stage.operators]
+    stage = stages[0] if stages else None  # a union is in none
+    return {
+        "id": node.id,
+        "kind": str(node.kind),
+        "verb": node.verb,
+        "stage": None if stage is None else stage.id,
+        "parallelism": 0 if stage is None else stage.parallelism,
+        "location": node.location,
+        "state": list(node.declared_state),
+    }
+
+
+def _edges(plan: PhysicalPlan) -> list[dict[str, Any]]:
+    """Return what joins the operators, those that are fused included."""
+    return [
+        {
+            "id": found.edge,
+            "source": found.source,
+            "target": found.target,
+            "grouping": "" if found.edge is None else plan.edges[found.edge].grouping.describe(),
+            "carried_by": found.inside,
+            "reason": "" if found.edge is None else plan.edges[found.edge].reason,
+        }
+        for found in edge_metrics(plan, {}, ())
+    ]

@@ -1,0 +1,107 @@
+"""Where runs are kept, one folder for each job, and which of them are removed.
+
+A run's folder has three files: `job.json`, what does not change (describing.py); `now.json`, the
+newest sample with all details, replaced as a whole; `history.jsonl`, one short line for each
+sample. Another process asks for the job's end by writing `request.json`, which the job removes.
+Only their owner may read the folders, and so only their owner can ask for anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ..configs.errors import ResourceError
+from ..configs.settings import RecordSettings
+
+__all__ = ["DESCRIPTION", "HISTORY", "NOW", "REQUEST", "RunFolders", "is_alive", "replace_json"]
+
+DESCRIPTION = "job.json"
+NOW = "now.json"
+HISTORY = "history.jsonl"
+REQUEST = "request.json"
+
+_JOB_ID = re.compile(r"[a-z0-9-]{1,64}")
+_CREATED_TOLERANCE_S = 2.0
+
+
+class RunFolders:
+    """All runs that are kept below one folder."""
+
+    def __init__(self, settings: RecordSettings) -> None:
+        self.root = Path(settings.folder) if settings.folder else _default_root()
+        self._keep = settings.keep
+
+    def of(self, job_id: str) -> Path | None:
+        """Return the folder of a job; None if there is none, or the id cannot be one."""
+        if _JOB_ID.fullmatch(job_id) is None:
+            return None
+        folder = self.root / job_id
+        return folder if (folder / DESCRIPTION).is_file() else None
+
+    def make(self, job_id: str) -> Path:
+        """Make the folder of a new job, and remove the oldest of those that have ended.
+
+        Raises OSError.
+        """
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.remove_oldest()
+        folder = self.root / job_id
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder
+
+    def all(self) -> Iterator[Path]:
+        """Yield the folders of all jobs, newest first."""
+        found = []
+        with suppress(OSError):
+            for folder in self.root.iterdir():
+                with suppress(OSError):
+                    found.append(((folder / DESCRIPTION).stat().st_mtime_ns, folder))
+        yield from (folder for _, folder in sorted(found, reverse=True))
+
+    def remove_oldest(self) -> None:
+        """Remove the oldest runs that have ended, beyond those that are kept."""
+        found = list(self.all())
+        if len(found) <= self._keep:
+            return  # without a look at each of them
+        ended = [folder for folder in found if not is_alive(folder)]
+        for folder in ended[self._keep :]:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_alive(folder: Path) -> bool:
+    """Whether a run has not ended: it has not said so, and its process is there."""
+    try:
+        described = json.loads((folder / DESCRIPTION).read_bytes())
+        now = folder / NOW
+        if now.is_file() and json.loads(now.read_bytes()).get("end") is not None:
+            return False
+        created_s = psutil.Process(int(described["pid"])).create_time()
+        return abs(created_s - described["process_created_s"]) < _CREATED_TOLERANCE_S
+    except (OSError, ValueError, KeyError, TypeError, psutil.Error):
+        return False
+
+
+def replace_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file so that a reader finds the old content or the new one; raises OSError."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(json.dumps(content, separators=(",", ":")), encoding="utf-8")
+    beside.replace(path)
+
+
+def _default_root() -> Path:
+    state = os.environ.get("XDG_STATE_HOME")
+    try:
+        parent = Path(state) if state else Path.home() / ".local" / "state"
+    except RuntimeError as error:
+        msg = f"no folder for records of runs: {error}; name one with records.folder"
+        raise ResourceError(msg) from error
+    return parent / "whale-ray" / "runs"

@@ -1,0 +1,157 @@
+"""Writes what is kept of one run while the job runs.
+
+Whatever fails here, the job goes on: a record that cannot be written is given up, with a warning.
+Times are those since the job began, on the monotonic clock, so a wall clock that jumps bends no
+chart.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ..configs.errors import WhaleError
+from ..metrics.counters import WorkerSnapshot
+from ..plan.assignment import Assignment
+from ..transport.clock import Clock, SystemClock
+from .describing import describe_job
+from .folders import DESCRIPTION, HISTORY, NOW, REQUEST, RunFolders, replace_json
+from .sampling import JobEnd, JobView, Sampler, describe_end
+
+__all__ = ["NoRecorder", "RunRecorder", "recorder_of"]
+
+_log = logging.getLogger(__name__)
+
+
+class NoRecorder:
+    """Keeps nothing."""
+
+    next_due_ns: int | None = None
+    seen: Mapping[int, WorkerSnapshot] = MappingProxyType({})
+    """The snapshots of the last sample, by member: the next one's rates are those since then."""
+
+    def begin(self) -> None:
+        """Do nothing."""
+
+    def record(self, view: JobView) -> str:
+        """Return that nothing is asked for."""
+        return ""
+
+    def end(self, view: JobView, end: JobEnd) -> None:
+        """Do nothing."""
+
+
+class RunRecorder(NoRecorder):
+    """Keeps a run in a folder of its own."""
+
+    def __init__(self, assignment: Assignment, clock: Clock) -> None:
+        self._assignment = assignment
+        self._settings = assignment.settings.records
+        self._clock = clock
+        self._sampler = Sampler(node.id for node in assignment.plan.logical.nodes)
+        self._folder: Path | None = None
+        self._began_ns = 0
+        self._lines = 0
+        self._stride = 1
+        self._taken = 0
+        self.next_due_ns = None
+
+    def begin(self) -> None:
+        """Describe the job; one that goes on, led by another process, goes on here too."""
+        self._guard(self._begin)
+
+    def record(self, view: JobView) -> str:
+        """Keep a sample; return what another process asks for ("drain", "cancel", …), or ""."""
+        now_ns = self._clock.monotonic_ns()
+        self.next_due_ns = now_ns + self._settings.interval_ms * 1_000_000
+        asked: str | None = self._guard(lambda: self._record(view, now_ns))
+        return asked or ""
+
+    def end(self, view: JobView, end: JobEnd) -> None:
+        """Keep the last counters, and how the job ended."""
+        self.next_due_ns = None
+        self._guard(lambda: self._write_now(view, self._clock.monotonic_ns(), end))
+
+    def _guard(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except (OSError, WhaleError) as error:
+            _log.warning("job %s is not recorded any more: %s", self._assignment.job_id, error)
+            self._folder, self.next_due_ns = None, None
+            return None
+
+    def _begin(self) -> None:
+        wall_ns, self._began_ns = self._clock.wall_ns(), self._clock.monotonic_ns()
+        self._folder = RunFolders(self._settings).make(self._assignment.job_id)
+        described = describe_job(self._assignment, wall_ns)
+        before = self._folder / DESCRIPTION
+        if before.is_file():
+            began_s = json.loads(before.read_bytes())["began_s"]
+            self._began_ns -= max(0, wall_ns - int(began_s * 1e9))
+            described["began_s"] = began_s
+            self._lines = self._history.read_bytes().count(b"\n") if self._history.is_file() else 0
+        replace_json(self._folder / DESCRIPTION, described)
+        self.next_due_ns = self._clock.monotonic_ns()
+
+    @property
+    def _history(self) -> Path:
+        assert self._folder is not None
+        return self._folder / HISTORY
+
+    def _record(self, view: JobView, now_ns: int) -> str:
+        if self._folder is None:
+            return ""
+        self._write_now(view, now_ns, None)
+        self.seen = view.newest
+        return self._take_request(self._folder / REQUEST)
+
+    def _write_now(self, view: JobView, now_ns: int, end: JobEnd | None) -> None:
+        if self._folder is None:
+            return
+        at_s = (now_ns - self._began_ns) / 1e9
+        detail = self._sampler.detail(view, at_s, self._clock.wall_ns() / 1e9)
+        if end is not None:
+            detail["end"] = describe_end(end)
+        replace_json(self._folder / NOW, detail)
+        self._taken += 1
+        if end is None and self._taken % self._stride == 0:
+            self._append(json.dumps(self._sampler.line(view, at_s), separators=(",", ":")))
+
+    def _append(self, line: str) -> None:
+        with self._history.open("a", encoding="utf-8") as history:
+            history.write(line + "\n")
+        self._lines += 1
+        if self._lines >= self._settings.samples_max:
+            self._thin()
+
+    def _thin(self) -> None:
+        """Leave out every second sample, and from now on take half as many."""
+        kept = self._history.read_text(encoding="utf-8").splitlines(keepends=True)[1::2]
+        beside = self._history.with_name(f".{HISTORY}")
+        beside.write_text("".join(kept), encoding="utf-8")
+        beside.replace(self._history)
+        self._lines = len(kept)
+        self._stride *= 2
+
+    @staticmethod
+    def _take_request(path: Path) -> str:
+        if not path.is_file():
+            return ""
+        try:
+            return str(json.loads(path.read_bytes())["end"])
+        except (ValueError, KeyError, TypeError):
+            _log.warning("%s: not a request, and removed", path)
+            return ""
+        finally:
+            path.unlink()
+
+
+def recorder_of(assignment: Assignment, clock: Clock) -> NoRecorder:
+    """Return what records a job; nothing does in virtual time, or if the settings say so."""
+    if not isinstance(clock, SystemClock) or not assignment.settings.records.interval_ms:
+        return NoRecorder()
+    return RunRecorder(assignment, clock)

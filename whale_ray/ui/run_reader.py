@@ -1,0 +1,127 @@
+"""Reads what is kept of runs: those that go on, those that have ended, those that were killed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..records.describing import FORMAT
+from ..records.folders import DESCRIPTION, HISTORY, NOW, RunFolders, is_alive
+from ..transport.clock import Clock
+
+__all__ = ["LOST", "HistoryTail", "RunReader"]
+
+LOST = "lost"
+"""The state of a job whose process ended without a word."""
+
+_STALE_INTERVALS = 5
+_HISTORY_BYTES_MAX = 64 * 1024 * 1024
+
+
+@dataclass
+class HistoryTail:
+    """How far a history was read."""
+
+    inode: int = 0
+    offset: int = 0
+
+
+@dataclass
+class RunReader:
+    """Reads runs for the page.
+
+    Attributes:
+        folders: where they are.
+        clock: tells how old the newest sample of a run is.
+        interval_ms: how often jobs usually write one.
+    """
+
+    folders: RunFolders
+    clock: Clock
+    interval_ms: int
+    _described: dict[Path, dict[str, Any]] = field(default_factory=dict)
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """Return a summary of each run, newest first."""
+        found = [self.summary(folder) for folder in self.folders.all()]
+        return [one for one in found if one is not None]
+
+    def summary(self, folder: Path) -> dict[str, Any] | None:
+        """Return what the list shows of a run; None if it is gone by now."""
+        described, now = self.description(folder), self.now(folder)
+        if described is None:
+            return None
+        fed = {edge["target"] for edge in described["edges"]}
+        sources = {one["id"] for one in described["operators"]} - fed
+        operators = [] if now is None else now["operators"]
+        end = None if now is None else now["end"]
+        return {
+            "id": described["id"],
+            "name": described["name"],
+            "began_s": described["began_s"],
+            "state": self._state(folder, now),
+            "alive": end is None and is_alive(folder),
+            "seconds": 0 if now is None else now["at_s"],
+            "silent_s": self.silent_s(now),
+            "workers": len(described["worker_host"]),
+            "instances": sum(stage["parallelism"] for stage in described["stages"]),
+            "rows_in": sum(one["rows_in"] for one in operators if one["operator_id"] in sources),
+            "rate_per_s": sum(
+                one["rate_per_s"] for one in operators if one["operator_id"] in sources
+            ),
+            "error": "" if end is None else end["error"],
+        }
+
+    def description(self, folder: Path) -> dict[str, Any] | None:
+        """Return what does not change of a run; None if it is gone, or another version's."""
+        return _read(folder / DESCRIPTION, FORMAT)
+
+    def now(self, folder: Path) -> dict[str, Any] | None:
+        """Return the newest sample, with its state; None before the first."""
+        now = _read(folder / NOW, FORMAT)
+        if now is None:
+            return None
+        now["state"] = self._state(folder, now)
+        now["silent_s"] = self.silent_s(now)
+        return now
+
+    def history(self, folder: Path, tail: HistoryTail) -> tuple[bool, list[dict[str, Any]]]:
+        """Return whether the history begins anew, and its lines behind `tail`, which moves on."""
+        try:
+            with (folder / HISTORY).open("rb") as history:
+                inode = (folder / HISTORY).stat().st_ino
+                anew = inode != tail.inode
+                tail.offset = 0 if anew else tail.offset
+                tail.inode = inode
+                history.seek(tail.offset)
+                read = history.read(_HISTORY_BYTES_MAX)
+        except OSError:
+            return False, []
+        whole = read[: read.rfind(b"\n") + 1]  # the last line may be under way
+        tail.offset += len(whole)
+        return anew, [json.loads(line) for line in whole.splitlines()]
+
+    def silent_s(self, now: dict[str, Any] | None) -> float:
+        """Return for how long a job that has not ended wrote nothing; 0 while that is usual."""
+        if now is None or now["end"] is not None:
+            return 0.0
+        silent_s = self.clock.wall_ns() / 1e9 - float(now["wall_s"])
+        return silent_s if silent_s * 1e3 > _STALE_INTERVALS * self.interval_ms else 0.0
+
+    def _state(self, folder: Path, now: dict[str, Any] | None) -> str:
+        if now is not None and now["end"] is not None:
+            return str(now["end"]["state"])
+        if not is_alive(folder):
+            return LOST
+        return "starting" if now is None else str(now["state"])
+
+
+def _read(path: Path, version: int) -> dict[str, Any] | None:
+    """Return a file of a run; None if it is gone, damaged, or not of this version."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and found.get("format") == version else None
