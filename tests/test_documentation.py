@@ -257,6 +257,7 @@ def test_an_option_that_is_named_alone_exists(tmp_path, capsys):
             ["bench"],
             ["simulate"],
             ["optimize"],
+            ["metrics"],
         )
     )
     named = {span.split()[0] for span in spans(ALL) if span.startswith("--")} - FOREIGN_OPTIONS

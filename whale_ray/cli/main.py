@@ -1,6 +1,6 @@
 """`whale-ray`: run, resume, explain, optimize, bench, simulate, doctor, list, stop, savepoint.
 
-Also `state`, `settings`, `ui` and `completion`.
+Also `state`, `settings`, `ui`, `metrics` and `completion`.
 
 Every error that a user can cause prints one line on standard error, with exit code 2 for mistakes
 in the call and 1 for failures at runtime; `--debug` shows the traceback. Ctrl-C drains a running
@@ -57,6 +57,11 @@ def build_parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("settings", help="all settings: defaults, ranges, what they do")
     listing.set_defaults(function=_settings)
     ui.add_ui(commands)
+    metrics = commands.add_parser("metrics", help="all metrics that are exported, and a dashboard")
+    metrics.add_argument(
+        "--grafana", action="store_true", help="a dashboard for Grafana instead, as JSON"
+    )
+    metrics.set_defaults(function=_metrics)
     completion.add_completion(commands)
     return parser
 
@@ -144,6 +149,24 @@ def _settings(_parsed: argparse.Namespace) -> int:
             f"    {setting.why}; {setting.allowed}\n"
             f"    {setting.environment}\n"
         )
+    return 0
+
+
+def _metrics(parsed: argparse.Namespace) -> int:
+    from ..metrics.export.catalogue import CATALOGUE
+    from ..metrics.export.metric import labels_of
+
+    if parsed.grafana:
+        from ..metrics.export.grafana import dashboard
+
+        sys.stdout.write(json.dumps(dashboard(), indent=2, ensure_ascii=False) + "\n")
+        return 0
+    for group in CATALOGUE:
+        for metric in group.metrics:
+            labels = ", ".join(labels_of(group, metric, per_instance=True))
+            sys.stdout.write(
+                f"{metric.name} ({metric.kind.value})\n    {metric.meaning}\n    {labels}\n"
+            )
     return 0
 
 

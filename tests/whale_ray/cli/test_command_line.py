@@ -24,6 +24,8 @@ from whale_ray.api.job import Job, JobRunner
 from whale_ray.cli.main import main
 from whale_ray.configs.describing import describe_settings
 from whale_ray.control.outcome import JobOutcome
+from whale_ray.metrics.export.catalogue import CATALOGUE
+from whale_ray.metrics.export.grafana import dashboard
 from whale_ray.metrics.job_metrics import JobMetrics
 
 USER_CODE = Path(__file__).parents[1] / "user_code"
@@ -32,7 +34,7 @@ FAILING = f"{USER_CODE / 'mileage.py'}:failing"
 SUITES = "transport, rows, streaming, checkpoints, ride-hailing, one-to-many, dynamic, "
 SUITES += "options-market"
 COMMANDS = "run, explain, bench, simulate, optimize, doctor, list, stop, savepoint, resume, state, "
-COMMANDS += "settings, ui, completion"
+COMMANDS += "settings, ui, metrics, completion"
 
 
 @pytest.fixture(autouse=True)
@@ -238,6 +240,14 @@ def test_explain_shows_the_plans_of_a_topology_of_one_s_own(capsys: Any) -> None
     assert "Physical plan: 2 stages on 3 workers" in told
     assert "mileage.py:" in told and "3 × 512 KiB" in told
     assert not Path("out").exists()
+
+
+def test_metrics_lists_all_of_them_or_prints_a_dashboard(capsys: Any) -> None:
+    assert main(["metrics"]) == 0
+    listed = re.findall(r"^(whale_ray_\w+) \(\w+\)$", capsys.readouterr().out, re.MULTILINE)
+    assert listed == [metric.name for group in CATALOGUE for metric in group.metrics]
+    assert main(["metrics", "--grafana"]) == 0
+    assert json.loads(capsys.readouterr().out) == dashboard()
 
 
 def test_settings_lists_all_of_them(capsys: Any) -> None:

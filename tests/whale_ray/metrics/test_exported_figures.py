@@ -14,14 +14,13 @@ from tests.whale_ray.metrics.full_job import full_metrics, full_status
 from whale_ray.control.supervisor import ALIVE
 from whale_ray.metrics.counters import InstanceMetrics, LatencyHistogram, WorkerSnapshot
 from whale_ray.metrics.export.catalogue import CATALOGUE
-from whale_ray.metrics.export.metric import LATENCY_BOUNDS_S, JobStatus, Kind
+from whale_ray.metrics.export.metric import LATENCY_BOUNDS_S, JobStatus, Kind, labels_of
 from whale_ray.metrics.export.reader import (
     OTHER,
     VALUES_MAX,
     Buckets,
     JobReader,
     Sample,
-    labels_of,
 )
 from whale_ray.metrics.job_metrics import summarize
 

@@ -105,3 +105,9 @@ def counter(
 def seconds(milliseconds: float | None) -> float | None:
     """Return a duration in Prometheus' unit."""
     return None if milliseconds is None else milliseconds / 1e3
+
+
+def labels_of(group: Group, metric: Metric, *, per_instance: bool) -> tuple[str, ...]:
+    """Return the names of a metric's labels, in the order of its samples' values."""
+    own = tuple(name for name in group.labels if per_instance or name != INSTANCE_LABEL)
+    return (*COMMON_LABELS, *own, *((metric.by,) if metric.by else ()))

@@ -13,7 +13,6 @@ from typing import Any
 from ..counters import LatencyHistogram
 from .catalogue import CATALOGUE
 from .metric import (
-    COMMON_LABELS,
     INSTANCE_LABEL,
     LATENCY_BOUNDS_S,
     Group,
@@ -21,6 +20,7 @@ from .metric import (
     Kind,
     Metric,
     Subject,
+    labels_of,
 )
 
 VALUES_MAX = 50
@@ -132,12 +132,6 @@ class JobReader:
             return OTHER
         known.add(value)
         return value
-
-
-def labels_of(group: Group, metric: Metric, *, per_instance: bool) -> tuple[str, ...]:
-    """Return the names of a metric's labels, in the order of its samples' values."""
-    own = tuple(name for name in group.labels if per_instance or name != INSTANCE_LABEL)
-    return (*COMMON_LABELS, *own, *((metric.by,) if metric.by else ()))
 
 
 class _Total:
