@@ -69,6 +69,11 @@ class RuntimeSettings:
         "compiles once a million rows have come, or at once what was compiled before; the rows "
         "are the same",
     )
+    meter_stages: bool = setting(
+        False,
+        why="whether workers measure what processor time each stage takes, as the optimizer's "
+        "calibration does; it reads a clock for every message",
+    )
     source_batch_rows: int = setting(
         8192,
         low=1,

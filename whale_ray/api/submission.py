@@ -342,14 +342,14 @@ def _assign(
     )
     if not needs_cluster:
         _warn_of_requests(unprepared)
-    logical = _prepare(prune_columns(unprepared), settings, needs_cluster)
+    logical = prepare_operators(prune_columns(unprepared), settings, needs_cluster)
     physical: PhysicalPlan = plan(logical, settings, workers, nodes=nodes)
     assignment = Assignment(new_job_id(topology.name), physical, settings)
     warn_without_checkpoints(assignment, unbounded_sources(logical))
     return options.restored(assignment)
 
 
-def _prepare(logical: LogicalPlan, settings: Settings, cluster: bool) -> LogicalPlan:
+def prepare_operators(logical: LogicalPlan, settings: Settings, cluster: bool) -> LogicalPlan:
     """Make sources serializable (they may refer to objects of the driver), and configure sinks."""
     nodes = []
     for node in logical.nodes:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..configs.errors import EXIT_INTERRUPTED, SettingsError, UsageError, WhaleError
 from .checkpoints import add_checkpoints, checkpoint_options, with_checkpoints
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 NOT_READ = " (partial: the input was not read to its end)"
 """A note after the output of a job that was stopped."""
+
+InsteadOfStart: TypeAlias = "Callable[[Topology, argparse.Namespace, Settings], int]"
+"""Does something else with a topology than to start it, while its input is there."""
 
 APPLICATIONS = (
     "ride-hailing",
@@ -251,6 +254,14 @@ def finish_job(job: Job, options: argparse.Namespace) -> int:
     return 0 if job.state in ("finished", "stopped") else EXIT_INTERRUPTED
 
 
+class NotStarted(BaseException):  # no error: it passes whatever a command catches
+    """Something else was done with a topology than to start it; `code` is the exit code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
 def start_job(
     topology: Topology,
     options: argparse.Namespace,
@@ -265,10 +276,17 @@ def start_job(
         settings: the settings of the options.
         line: returns the text of a progress line for the metrics; by default how many rows the
             sources have read and the sinks have written. `--watch` overrides it.
+
+    Raises:
+        NotStarted: the options have a function `instead`, which was called with the topology, the
+            options and the settings.
     """
     from ..api.submission import run, submit
     from ..metrics.job_metrics import JobMetrics
 
+    instead: InsteadOfStart | None = getattr(options, "instead", None)
+    if instead is not None:
+        raise NotStarted(instead(topology, options, settings))
     checkpoints = checkpoint_options(options)
     if settings.metrics.prometheus_port:
         host, port = settings.metrics.prometheus_host, settings.metrics.prometheus_port

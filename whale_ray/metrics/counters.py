@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..state.watermarks import WATERMARK_NONE
+from .loads import WorkerLoad
 
 if TYPE_CHECKING:
     from ..transport.channel import ChannelStatistics
@@ -185,8 +186,8 @@ class WorkerSnapshot:
     """One member's counters at one moment (`at_ns` monotonic), and its processor time so far.
 
     The counters are those of an `attempt`, but the processor time. A worker has instances, rings
-    that it writes, and operators of users' transports, if any; a relay, of the host `host`, has
-    links, and connections that it refused before they said who they are, by reason.
+    that it writes, a load, and operators of users' transports, if any; a relay, of the host `host`,
+    has links, and connections that it refused before they said who they are, by reason.
     """
 
     worker: int
@@ -199,6 +200,7 @@ class WorkerSnapshot:
     transports: tuple[TransportMetrics, ...] = ()
     attempt: int = 0
     rings: tuple[RingLoad, ...] = ()
+    load: WorkerLoad | None = None
 
 
 def cpu_time_ns() -> int:

@@ -10,6 +10,7 @@ from ..plan.units import describe_duration
 from .checkpoint_metrics import CheckpointMetrics
 from .counters import InstanceMetrics, TransportMetrics, WorkerSnapshot
 from .edge_metrics import EdgeMetrics
+from .loads import WorkerLoad
 from .operator_metrics import (
     Interval,
     OperatorMetrics,
@@ -45,6 +46,11 @@ class JobMetrics:
     edges: tuple[EdgeMetrics, ...] = ()
     checkpoints: CheckpointMetrics | None = None
     members: tuple[WorkerSnapshot, ...] = ()
+
+    @property
+    def loads(self) -> tuple[WorkerLoad, ...]:
+        """What each worker has sent, and with `runtime.meter_stages` what its stages cost it."""
+        return tuple(one.load for one in self.members if one.load is not None)
 
     def operator(self, operator_id: str) -> OperatorMetrics:
         """Return one operator's metrics; raises KeyError for an unknown id."""

@@ -54,12 +54,15 @@ class _Pass:
         steps: the decisions.
         cores: how many are kept busy.
         overloaded: how busy each node would have to be that cannot keep up: more than 1.
+        rates: the rows per second that each node takes.
+        batches: how many rows each sends together.
     """
 
     steps: list[OptimizerDecision] = field(default_factory=list)
     cores: float = 0.0
     overloaded: dict[str, float] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
+    batches: dict[str, int] = field(default_factory=dict)
 
 
 def optimize(
@@ -99,9 +102,10 @@ class _Optimizer:
             load = self._load(node, made, throughput)
             largest = self._largest_batch(load)
             dop = self._dop(load, largest, made)
-            batch_rows = largest if largest_batches else min(largest, load.batch_rows(dop))
-            self._note_batch(load, dop, int(batch_rows), largest, made)
-            self._note_rate(load, dop, int(batch_rows), made)
+            wanted = largest if largest_batches else min(largest, load.batch_rows(dop))
+            batch_rows = made.batches[node.id] = int(wanted)
+            self._note_batch(load, dop, batch_rows, largest, made)
+            self._note_rate(load, dop, batch_rows, made)
         return made
 
     def has_cores_for(self, made: _Pass) -> bool:
@@ -160,7 +164,8 @@ class _Optimizer:
             arrivals = Arrivals(spread_per_s=node.rate_per_s * throughput)
         else:
             rates = [made.rates[edge.source] * edge.selectivity for edge in inputs]
-            arrivals = Arrivals.of(list(zip(inputs, rates, strict=True)))
+            batches = [made.batches[edge.source] for edge in inputs]
+            arrivals = Arrivals.of(list(zip(inputs, rates, strict=True)), batches)
         return NodeLoad(node, arrivals, self._dataflow.outputs(node.id), self._sending)
 
     def _largest_batch(self, load: NodeLoad) -> int:
@@ -202,7 +207,7 @@ class _Optimizer:
             return
         share = load.arrivals.share_per_s(dop)
         numbers = {
-            "n_ns": load.rows_out * self._sending.message_ns,
+            "n_ns": load.rows_out * load.message_ns,
             "l_i_ns": 1e9 / share if share else math.inf,
             "ppt_ns": load.node.ppt_ns,
             "t_s_ns": load.bytes_ns,

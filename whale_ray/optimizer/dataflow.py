@@ -45,6 +45,8 @@ class DataflowNode:
         rate_per_s: of a source: the rows that come in from outside, at all instances together.
         dop: the degree of parallelism, if the user has set it; sources must have one.
         dop_max: how many instances are possible; None for as many as the limits allow.
+        receive_ns: what each message costs that it receives, whatever is in it.
+        message_ns: what each message costs that it sends (n), if that was measured here.
     """
 
     id: str
@@ -53,6 +55,8 @@ class DataflowNode:
     rate_per_s: float | None = None
     dop: int | None = None
     dop_max: int | None = None
+    receive_ns: float = 0.0
+    message_ns: float | None = None
 
 
 @dataclass(frozen=True)
@@ -169,7 +173,13 @@ def _check_names(dataflow: Dataflow) -> None:
 
 
 def _check_node(node: DataflowNode, *, is_source: bool) -> None:
-    _check_numbers(node.id, {"ppt_ns": node.ppt_ns, "ppt_each_ns": node.ppt_each_ns})
+    costs = {
+        "ppt_ns": node.ppt_ns,
+        "ppt_each_ns": node.ppt_each_ns,
+        "receive_ns": node.receive_ns,
+        "message_ns": node.message_ns or 0.0,
+    }
+    _check_numbers(node.id, costs)
     if not is_source:
         if node.rate_per_s is not None:
             msg = f"{node.id!r} has inputs, and so no rate of its own; leave rate_per_s out"

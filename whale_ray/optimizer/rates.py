@@ -33,15 +33,20 @@ class Arrivals:
         spread_per_s: rows that are shared out evenly.
         keyed: rate, and the part that the most frequent key has, of each input by key.
         all_per_s: rows that go to every instance.
+        slices: batches that are sent in a second, and their rows, of each input; one is divided
+            among the instances, so with few rows not all of them get a message.
     """
 
     spread_per_s: float = 0.0
     keyed: tuple[tuple[float, float], ...] = ()
     all_per_s: float = 0.0
+    slices: tuple[tuple[float, float], ...] = ()
 
     @classmethod
-    def of(cls, inputs: Sequence[tuple[DataflowEdge, float]]) -> Arrivals:
-        """Return what comes by edges that carry so many rows per second."""
+    def of(
+        cls, inputs: Sequence[tuple[DataflowEdge, float]], batch_rows: Sequence[float] = ()
+    ) -> Arrivals:
+        """Return what comes by edges that carry so many rows per second, in such batches."""
         by_kind = {
             kind: [(edge, rate) for edge, rate in inputs if edge.distribution is kind]
             for kind in Distribution
@@ -50,12 +55,20 @@ class Arrivals:
             sum(rate for _, rate in by_kind[Distribution.SPREAD]),
             tuple((rate, edge.largest_share) for edge, rate in by_kind[Distribution.KEY]),
             sum(rate for _, rate in by_kind[Distribution.ALL]),
+            tuple(
+                (rate / rows, math.inf if edge.distribution is Distribution.ALL else rows)
+                for (edge, rate), rows in zip(inputs, batch_rows, strict=bool(batch_rows))
+            ),
         )
 
     @property
     def rows_per_s(self) -> float:
         """All of them (r_i); one that goes to all instances counts once."""
         return self.spread_per_s + sum(rate for rate, _ in self.keyed) + self.all_per_s
+
+    def messages_per_s(self, dop: int) -> float:
+        """Return how many messages each of `dop` instances gets."""
+        return sum(per_s * min(1.0, rows / dop) for per_s, rows in self.slices)
 
     def share_per_s(self, dop: int) -> float:
         """Return how many rows' worth of work the busiest of `dop` instances has (1 / l_i)."""
@@ -78,6 +91,12 @@ class NodeLoad:
         return sum(edge.selectivity for edge in self.outputs)
 
     @property
+    def message_ns(self) -> float:
+        """What a message costs that it sends (n)."""
+        own = self.node.message_ns
+        return self.sending.message_ns if own is None else own
+
+    @property
     def bytes_ns(self) -> float:
         """What the bytes of the rows cost that leave for each that comes (t · s)."""
         sent = sum(edge.selectivity * edge.row_bytes for edge in self.outputs)
@@ -86,6 +105,7 @@ class NodeLoad:
     def processing(self, dop: int) -> float:
         """Return for what part of the time the busiest of `dop` instances processes rows."""
         each = self.arrivals.all_per_s * self.node.ppt_each_ns
+        each += self.arrivals.messages_per_s(dop) * self.node.receive_ns
         return (self.arrivals.share_per_s(dop) * self.node.ppt_ns + each) / _NS_PER_S
 
     def busy(self, dop: int, batch_rows: float) -> float:
@@ -94,7 +114,7 @@ class NodeLoad:
         Of the paper's equation (3): l_i · busy is the time for a row, so that a node that is busy
         all the time emits r_o = r_i / busy.
         """
-        sending_ns = self.rows_out * self.sending.message_ns / batch_rows + self.bytes_ns
+        sending_ns = self.rows_out * self.message_ns / batch_rows + self.bytes_ns
         return self.processing(dop) + self.arrivals.share_per_s(dop) * sending_ns / _NS_PER_S
 
     def keeps_up(self, dop: int, batch_rows: float) -> bool:
@@ -105,7 +125,7 @@ class NodeLoad:
     def batch_rows(self, dop: int) -> float:
         """Return the smallest batch with which `dop` instances keep up (4); inf for none."""
         spare = 1 - self.busy(dop, math.inf)
-        messages = self.arrivals.share_per_s(dop) * self.rows_out * self.sending.message_ns
+        messages = self.arrivals.share_per_s(dop) * self.rows_out * self.message_ns
         if messages <= (spare + _TOLERANCE) * _NS_PER_S:
             return 1
         if spare <= 0:
@@ -115,7 +135,8 @@ class NodeLoad:
     def cores(self, dop: int, batch_rows: float) -> float:
         """Return how many cores all of `dop` instances keep busy together."""
         everywhere = self.arrivals.all_per_s * self.node.ppt_each_ns * dop
-        sending_ns = self.rows_out * self.sending.message_ns / batch_rows + self.bytes_ns
+        everywhere += self.arrivals.messages_per_s(dop) * self.node.receive_ns * dop
+        sending_ns = self.rows_out * self.message_ns / batch_rows + self.bytes_ns
         shared = self.arrivals.rows_per_s * (self.node.ppt_ns + sending_ns)
         return (shared + everywhere) / _NS_PER_S
 

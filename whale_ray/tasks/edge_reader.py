@@ -131,6 +131,11 @@ class EdgeReader:
         self._name = f"{edge.source_operator!r} → {edge.target_operator!r}"
 
     @property
+    def stage(self) -> int:
+        """The number of the stage that it feeds."""
+        return self.edge.target_stage
+
+    @property
     def blocked_by(self) -> Sequence[RowTaker]:
         """The tasks that keep it from reading."""
         return [task for task in self._tasks if not task.accepts_rows]

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..metrics.loads import EdgeLoad
 from ..plan.physical import Edge
 from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
 from ..transport.channel import Outcome
@@ -80,6 +81,7 @@ class EdgeWriter:
         self._idle = self._sent_idle = False
         self._advanced_at_ns: int | None = None
         self._now_ns = 0
+        self._rows_sent = self._messages_sent = self._bytes_sent = 0
         self._marker: tuple[int, bool] | None = None  # epoch and STOP, until it is queued
 
     def set_addressing(self, name: str) -> None:
@@ -93,6 +95,11 @@ class EdgeWriter:
     def rows_dropped(self) -> int:
         """How many rows were left out for a null key."""
         return self._addressing.rows_dropped
+
+    @property
+    def sent(self) -> EdgeLoad:
+        """What it has sent so far."""
+        return EdgeLoad(self._rows_sent, self._messages_sent, self._bytes_sent)
 
     @property
     def blocked(self) -> bool:
@@ -248,7 +255,12 @@ class EdgeWriter:
         if schema.schema_id not in ring.schemas_sent and not self._put_schema(ring, schema):
             return False
         outcome = ring.channel.put(item.size, lambda buffer: self._encode_rows(buffer, ring, item))
-        return self._accepted(outcome)
+        if not self._accepted(outcome):
+            return False
+        self._rows_sent += item.rows
+        self._messages_sent += 1
+        self._bytes_sent += item.size
+        return True
 
     def _put_schema(self, ring: OutRing, schema: Schema) -> bool:
         stamp = self._stamp

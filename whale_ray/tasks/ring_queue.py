@@ -82,6 +82,11 @@ class WaitingRows:
     sequence: int
     watermark_ns: int
 
+    @property
+    def rows(self) -> int:
+        """How many they are."""
+        return self.batch.num_rows if self.indices is None else len(self.indices)
+
 
 @dataclass(slots=True)
 class WaitingMark:

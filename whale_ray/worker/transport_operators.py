@@ -35,6 +35,7 @@ class SenderOperator:
     def __init__(self, channel: CustomSendingEnd, writers: Sequence[EdgeWriter]) -> None:
         self._channel = channel
         self._writers = tuple(writers)
+        self.stage = self._writers[0].edge.source_stage
 
     def available(self) -> bool:
         """Return False: only `poll` finds out whether something can be sent."""
@@ -71,6 +72,7 @@ class ReceiverOperator:
         self._channel = channel
         self._readers = dict(readers)
         self._first = next(iter(self._readers.values()))  # all feed the same tasks
+        self.stage = self._first.stage
         self._silence_ns = silence_ns
         self._sent: dict[int, int] = {}
         self._now_ns = 0

@@ -25,6 +25,7 @@ from functools import partial
 
 from ..configs.errors import AttemptLostError
 from ..metrics.counters import RingLoad, WorkerSnapshot, cpu_time_ns
+from ..metrics.loads import EdgeLoad, WorkerLoad
 from ..multicast.tree_messages import SendersEnded, SetAddressing
 from ..operators.sinks.base import Staged
 from ..operators.snapshots import OperatorSnapshot
@@ -49,6 +50,7 @@ from .offers import RingOffer
 from .restored_snapshots import KnownFiles, known_files, snapshots_of
 from .rings import RingSet
 from .snapshot_writer import SnapshotWriter
+from .stage_meter import NoMeter, StageMeter, ThreadTimeMeter
 from .staged_output import StagedOutput
 from .transport_operators import ReceiverOperator, SenderOperator
 from .worker_epochs import WorkerEpochs
@@ -91,6 +93,7 @@ class Worker:
         )
         self._last_epoch = 0
         self._addressing: str = assignment.settings.runtime.addressing
+        self._meter: StageMeter = ThreadTimeMeter() if runtime.meter_stages else NoMeter()
 
     @property
     def name(self) -> str:
@@ -212,6 +215,7 @@ class Worker:
         """
         stop_at_ns = None if budget_ns is None else self._clock.monotonic_ns() + budget_ns
         transports = self._opened.transports
+        self._meter.begin()
         while not (all(task.done for task in self._tasks) and transports.ended and self._is_kept):
             now_ns = self._clock.monotonic_ns()
             if stop_at_ns is not None and now_ns >= stop_at_ns:
@@ -306,7 +310,16 @@ class Worker:
             transports=transports,
             attempt=self._attempt,
             rings=rings,
+            load=self._load(),
         )
+
+    def _load(self) -> WorkerLoad:
+        sent: dict[int, EdgeLoad] = {}
+        for task in self._tasks:
+            for writer in task.writers:
+                so_far = sent.get(writer.edge.id, EdgeLoad())
+                sent[writer.edge.id] = so_far.plus(writer.sent)
+        return WorkerLoad(self._index, self._meter.cpu_ns, sent)
 
     def close(self) -> None:
         """Give back rings, files and whatever was not published."""
@@ -351,13 +364,18 @@ class Worker:
         """Give every reader, task and writer one turn; return whether anything moved."""
         progress = False
         for reader in self._readers:
-            progress |= reader.poll(now_ns)
+            if reader.poll(now_ns):
+                self._meter.charge(reader.stage)
+                progress = True
         if self._epochs is not None:
             progress |= self._epochs.turn(now_ns)
         for task in self._tasks:
-            progress |= task.poll(now_ns)
+            moved = task.poll(now_ns)
             for writer in task.writers:
-                progress |= writer.pump(now_ns)
+                moved |= writer.pump(now_ns)
+            if moved:
+                self._meter.charge(task.stage.id)
+                progress = True
         if not self._bounded:
             self._publish_parts(now_ns)
         return progress

@@ -1,0 +1,49 @@
+"""`whale-ray optimize`: what it says of options and logs; nothing is measured here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from whale_ray.cli.main import main
+
+TSPEC = Path(__file__).parents[3] / "examples" / "tspec" / "tweets.yaml"
+
+
+def told(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a command that fails with a line, and return that line."""
+    assert main(words) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    return printed.err
+
+
+def test_a_log_can_be_gone_through_step_by_step(tmp_path, capsys):
+    log = tmp_path / "log.yaml"
+    main(["optimize", str(TSPEC), "--cores", "8", "--log", str(log)])
+    capsys.readouterr()
+    assert main(["optimize", "--replay", str(log)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("tweet-statistics: ")
+    first, *_, last = printed.split("\n\n")[1:]
+    assert "moods" not in first
+    assert "counts: " in last and "moods: " in last
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ([], "optimize needs a topology"),
+        ([str(TSPEC), "--cores", "0"], "--cores is 0; it must be at least 1"),
+        ([str(TSPEC), "--parallelism", "2"], "unknown option --parallelism; with --measured"),
+        ([str(TSPEC), "--replay", "log.yaml"], "--replay shows what was decided before"),
+        (["--replay", "nowhere.yaml"], "cannot read nowhere.yaml: No such file"),
+        (["options-market"], "options-market compares its own placements"),
+        (["nothing.py"], "nothing.py: no such file"),
+        (["linear-rode"], "unknown application 'linear-rode' (did you mean linear-road?)"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(words, line, capsys):
+    assert line in told(["optimize", *words], capsys)

@@ -1,0 +1,157 @@
+"""Trials and calibration on real processes, against what the topology is made of."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import whale_ray as whale
+from whale_ray.configs.errors import UsageError, UserFunctionError
+from whale_ray.configs.settings import Settings
+from whale_ray.operators.sources.base import SourceReader
+from whale_ray.optimizer.decisions import Choice
+from whale_ray.plan.planner import plan
+from whale_ray.tspec.building import build_topology
+from whale_ray.tspec.reading import parse_tspec
+from whale_ray.tuning.applying import in_batches_of, with_choices
+from whale_ray.tuning.optimizing import OPTIMIZED, compare, tune
+from whale_ray.tuning.trial_sources import is_measured, trial_sink, trial_source
+from whale_ray.tuning.trials import TrialLength, for_trial, run_trial
+
+SHORT = TrialLength(warm_up_s=0.05, measured_s=0.2, wall_s=20)
+SPEC = """
+tspec: 1
+topology: three
+operators:
+  a: {source: simulated, rate_per_s: 1000, rows: 10, dop: 1, ppt_us: 1, row_bytes: 64}
+  b:
+    process: simulated
+    inputs: [{from: a, grouping: key, by: key}]
+    ppt_us: 20
+    fan_out: 0.5
+    row_bytes: 32
+  c: {sink: simulated, inputs: [{from: b, grouping: shuffle}], ppt_us: 5}
+"""
+
+
+def three():
+    """Return a topology of known costs and selectivities."""
+    return build_topology(parse_tspec(SPEC, "three.yaml")).logical_plan()
+
+
+def test_a_calibration_finds_the_costs_and_selectivities_of_simulated_operators():
+    """A simulated operator is busy for at least the time that it is to be."""
+    tuned = tune(three(), Settings(), 2, length=SHORT, batches=(None, 8))
+    found = tuned.calibration
+    assert found.stage_flow["b"] == pytest.approx(1, rel=0.2)
+    assert found.stage_flow["c"] == pytest.approx(0.5 * found.stage_flow["b"], rel=0.2)
+    assert found.costs["b"].row_ns > 0.9 * 20_000
+    assert found.row_bytes["a", 0, "b", 0] == pytest.approx(64, rel=0.2)
+    assert tuned.optimization.choices["a"].dop == 1  # of a source the user's
+    changed = {node.id: node for node in tuned.logical.nodes}
+    assert changed["b"].inputs[0].batch_rows == tuned.optimization.choices["a"].batch_rows
+    (compared,) = compare(tuned, (OPTIMIZED,), latency=False, length=SHORT)
+    assert compared.predicted_per_s > 0
+    assert 0 < compared.measured_per_s <= 2 / (1 + 20 + 0.5 * 5) * 1e6 * 1.1
+
+
+def test_a_trial_of_a_source_without_rows_says_so():
+    topology = whale.Topology("empty")
+    rows = topology.source(whale.sources.arrow(pa.table({"a": pa.array([], pa.int64())})), id="no")
+    rows.sink(whale.sinks.collect(), id="out")
+    short = TrialLength(0.1, 0.1, 1.0, start_s=0.5)
+    with pytest.raises(UsageError, match="its sources had no row within 0.5 s"):
+        run_trial(topology.logical_plan(), Settings(), 1, length=short)
+
+
+def test_a_function_that_raises_fails_the_trial_with_its_traceback():
+    topology = whale.Topology("raises")
+    rows = topology.source(whale.sources.arrow(pa.table({"a": [1]})), id="rows")
+    rows.map(lambda row: {"b": row.nothing}).sink(whale.sinks.collect(), id="out")
+    with pytest.raises(UserFunctionError, match="nothing"):
+        run_trial(topology.logical_plan(), Settings(), 1, length=SHORT)
+
+
+def test_what_takes_effect_is_not_called_in_trials():
+    called = whale.sinks.each(print)
+    assert not is_measured(called)
+    assert trial_sink(called) is not called
+    files = whale.sinks.parquet("somewhere")
+    assert trial_sink(files) is files
+    assert is_measured(whale.sinks.collect())
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+
+class _Context:
+    instance, parallelism = 0, 1
+
+    def __init__(self) -> None:
+        self.clock = _Clock()
+
+
+def paced(rate_per_s: float | None) -> tuple[SourceReader, _Clock]:
+    """Return the reader of ten rows in a trial."""
+    context = _Context()
+    rows = whale.sources.arrow(pa.table({"a": list(range(10))}))
+    return trial_source(rows, rate_per_s).open(context), context.clock
+
+
+def test_a_trial_s_source_keeps_its_rate_and_tells_when_rows_were_due():
+    reader, clock = paced(1_000)
+    assert reader.read(8) is None
+    assert reader.next_ready_ns() == 1_000_001
+    clock.now_ns = 3_000_000
+    batch = reader.read(8)
+    assert batch.num_rows == 3
+    assert batch.origin_ns == 1_000_000
+    clock.now_ns = 3_500_000
+    assert reader.read(8) is None
+    assert reader.next_ready_ns() == 4_000_001
+
+
+def test_a_trial_s_source_does_not_end():
+    reader, clock = paced(None)
+    assert reader.read(100).num_rows == 10
+    clock.now_ns = 5
+    assert reader.read(100) is None
+    assert not reader.finished
+    assert reader.next_ready_ns() > 5
+
+
+def test_one_batch_for_all_streams_or_the_user_s():
+    logical = three()
+    assert in_batches_of(logical, None) is logical
+    assert {
+        feed.batch_rows for node in in_batches_of(logical, 7).nodes for feed in node.inputs
+    } == {7}
+    assert for_trial(logical, 10).node("a").payload.rate_per_s == 10
+
+
+def test_choices_become_parallelism_and_batches_of_whole_stages():
+    """What is fused with an operator gets as many instances, so that it stays fused."""
+    topology = whale.Topology("fused")
+    rows = topology.source(whale.sources.arrow(pa.table({"a": [1]})), id="rows")
+    kept = rows.key_by("a").process(_Same, id="same").filter(whale.col("a") > 0, id="kept")
+    kept.shuffle().map(lambda row: {"a": row.a}, id="last").sink(whale.sinks.collect(), id="out")
+    logical = topology.logical_plan()
+    planned = plan(logical, Settings(), 2)
+    choices = {"rows": Choice(1, 10), "same": Choice(3, 20), "last": Choice(1, None)}
+    changed = {node.id: node for node in with_choices(logical, planned, choices).nodes}
+    assert [changed[one].parallelism for one in ("rows", "same", "kept", "last", "out")] == [
+        1, 3, 3, 1, 1,
+    ]  # fmt: skip
+    assert [changed[one].inputs[0].batch_rows for one in ("same", "kept", "last", "out")] == [
+        10, None, 20, None,
+    ]  # fmt: skip
+
+
+class _Same(whale.Process):
+    def on_batch(self, batch, out):
+        out.emit(batch)

@@ -1,0 +1,168 @@
+"""`optimize` of a topology that is measured: calibration, decisions, predictions, their check."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ..configs.errors import EXIT_FAILURE, UsageError
+from .optimize_stated import described, lines_of, write_file
+from .parser import Parser
+from .running import (
+    APPLICATIONS,
+    NotStarted,
+    add_own_options,
+    command_of,
+    load_topology,
+    settings_of,
+    start_job,
+)
+from .tables import table
+
+if TYPE_CHECKING:
+    from ..api.topology import Topology
+    from ..configs.settings import Settings
+    from ..tuning.optimizing import Comparison, Tuned
+
+_WITHOUT = ("options-market",)
+"""Applications that start several jobs, and compare them themselves."""
+
+
+def run(parsed: argparse.Namespace, rest: Sequence[str]) -> int:
+    """Measure and optimize a topology; return the exit code.
+
+    Args:
+        parsed: the options of `optimize`.
+        rest: those of the application, or of `run`.
+    """
+
+    def instead(topology: Topology, options: argparse.Namespace, settings: Settings) -> int:
+        return _optimize(parsed, topology, settings, options.workers)
+
+    parser = Parser(prog=f"whale-ray optimize {parsed.app}")
+    parser.set_defaults(instead=instead)
+    if parsed.app in _WITHOUT:
+        msg = f"{parsed.app} compares its own placements: see whale-ray run {parsed.app} --help"
+        raise UsageError(msg)
+    try:
+        if parsed.app in APPLICATIONS:
+            code: int = command_of(parsed.app).main([*rest, "--on", "processes"], parser)
+            return code
+        add_own_options(parser)
+        options = parser.parse_args([*rest, "--on", "processes"])
+        start_job(load_topology(parsed.app), options, settings_of(options))
+    except NotStarted as done:
+        return done.code
+    return 0
+
+
+def _optimize(
+    parsed: argparse.Namespace, topology: Topology, settings: Settings, workers: int | None
+) -> int:
+    from ..optimizer.decisions import log_to_yaml
+    from ..plan.preflight import preflight
+    from ..tspec.reading import read_tspec
+    from ..tspec.writing import optimized_spec, tspec_to_yaml
+    from ..tuning.optimizing import compare, readable, tune
+
+    logical = topology.logical_plan()
+    preflight(logical, checkpoints=False, restores=False)
+    is_tspec = parsed.app.endswith((".yaml", ".yml"))
+    if parsed.write and not is_tspec:
+        msg = "--write is for tspec files; --log writes the decisions on a topology in Python"
+        raise UsageError(msg)
+    with readable(logical, settings) as prepared:
+        tuned = tune(
+            prepared,
+            settings,
+            workers,
+            cores=parsed.cores,
+            rates=_rates(parsed.app),
+            batch_bytes_max=parsed.batch_bytes_max,
+            report=_report,
+        )
+        found = list(compare(tuned, report=_report))
+    if parsed.log:
+        write_file(parsed.log, log_to_yaml(topology.name, tuned.optimization.steps))
+    if parsed.write:
+        spec = read_tspec(parsed.app)
+        changed = optimized_spec(spec, tuned.optimization.choices)
+        write_file(parsed.write, tspec_to_yaml(changed))
+    if parsed.json:
+        sys.stdout.write(json.dumps(_as_json(tuned, found)) + "\n")
+    else:
+        sys.stdout.write("\n".join(_shown(tuned, found, parsed.steps)) + "\n")
+    return 0 if tuned.optimization.throughput == 1 or not _rates(parsed.app) else EXIT_FAILURE
+
+
+def _rates(app: str) -> dict[str, float]:
+    """Return the rates that a tspec file states for its sources."""
+    if not app.endswith((".yaml", ".yml")):
+        return {}
+    from ..tspec.reading import read_tspec
+
+    return {
+        one.id: one.rate_per_s for one in read_tspec(app).operators if one.rate_per_s is not None
+    }
+
+
+def _report(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+def _shown(tuned: Tuned, found: Sequence[Comparison], steps: bool) -> list[str]:
+    calibration = tuned.calibration
+    dataflow, sending = calibration.dataflow(tuned.cores, {})
+    costs = [
+        {
+            "stage": node.id,
+            "ppt µs": f"{node.ppt_ns / 1e3:.3g}",
+            "n µs": f"{(node.message_ns or 0) / 1e3:.3g}",
+            "received message µs": f"{node.receive_ns / 1e3:.3g}",
+            "rows per row read": f"{calibration.stage_flow[node.id]:.4g}",
+        }
+        for node in dataflow.in_order
+    ]
+    lines = ["what was measured, in processor time:", *table(costs), ""]
+    machine = f"on this machine, s = {sending.byte_ns:.3g} ns a byte"
+    lines += lines_of(tuned.optimization, dataflow, machine, tuned.cores, steps)
+    lines += ["", *table([_row(one) for one in found]), ""]
+    lines.append(
+        "measured: rows that all sources read per second of processor time, the busiest worker's;"
+        f" by the wall's clock with a load of {os.getloadavg()[0]:.1f} on the machine"
+    )
+    if tuned.not_measured:
+        lines.append(
+            f"not in it: {', '.join(tuned.not_measured)}, whose rows would have taken effect"
+        )
+    return lines
+
+
+def _row(one: Comparison) -> dict[str, Any]:
+    def ms(value: float | None) -> str:
+        return "" if value is None else f"{value:,.1f}"
+
+    return {
+        "topology": one.variant,
+        "predicted/s": f"{one.predicted_per_s:,.0f}",
+        "measured/s": f"{one.measured_per_s:,.0f}",
+        "error": f"{one.error:+.0%}",
+        "by the clock/s": f"{one.wall_per_s:,.0f}",
+        "at rows/s": f"{one.rate_per_s:,.0f}",
+        "predicted ms": ms(one.predicted_ms),
+        "measured ms": ms(one.measured_ms),
+    }
+
+
+def _as_json(tuned: Tuned, found: Sequence[Comparison]) -> dict[str, Any]:
+    return {
+        **described(tuned.optimization, tuned.sending),
+        "workers": tuned.workers,
+        "not_measured": list(tuned.not_measured),
+        "compared": [{**asdict(one), "error": one.error} for one in found],
+    }

@@ -1,0 +1,65 @@
+"""What stages cost their workers, and what edges carried: the optimizer's measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class EdgeLoad:
+    """What one worker has sent over one edge.
+
+    Attributes:
+        rows: that they held, each counted once for every message that it was in.
+        messages: frames with rows.
+        nbytes: of these frames.
+    """
+
+    rows: int = 0
+    messages: int = 0
+    nbytes: int = 0
+
+    def plus(self, other: EdgeLoad) -> EdgeLoad:
+        """Return both together."""
+        return EdgeLoad(
+            self.rows + other.rows, self.messages + other.messages, self.nbytes + other.nbytes
+        )
+
+
+@dataclass(frozen=True)
+class WorkerLoad:
+    """What one worker did so far.
+
+    Attributes:
+        worker: its number.
+        stage_cpu_ns: processor time of its loop, by stage; empty without `runtime.meter_stages`.
+        sent: by edge.
+    """
+
+    worker: int
+    stage_cpu_ns: Mapping[int, int] = field(default_factory=dict)
+    sent: Mapping[int, EdgeLoad] = field(default_factory=dict)
+
+    @property
+    def cpu_ns(self) -> int:
+        """Processor time of its loop."""
+        return sum(self.stage_cpu_ns.values())
+
+
+def stage_cpu_ns(loads: tuple[WorkerLoad, ...]) -> dict[int, int]:
+    """Return the processor time of each stage on all workers together."""
+    total: dict[int, int] = {}
+    for load in loads:
+        for stage, cpu_ns in load.stage_cpu_ns.items():
+            total[stage] = total.get(stage, 0) + cpu_ns
+    return total
+
+
+def sent_by_edge(loads: tuple[WorkerLoad, ...]) -> dict[int, EdgeLoad]:
+    """Return what all workers together have sent over each edge."""
+    total: dict[int, EdgeLoad] = {}
+    for load in loads:
+        for edge, sent in load.sent.items():
+            total[edge] = total.get(edge, EdgeLoad()).plus(sent)
+    return total

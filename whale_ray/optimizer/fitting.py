@@ -1,0 +1,81 @@
+"""What a stage's rows and messages cost, fitted to what it took in trials with different batches.
+
+The processor time of a stage is a sum: so much for each row that it takes, for each message that it
+receives and for each that it sends (n of Aeolus). Trials with other batches have other numbers of
+messages for the same rows, which tells these costs apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+__all__ = ["StageCosts", "StageWork", "fit_costs"]
+
+
+@dataclass(frozen=True)
+class StageWork:
+    """What a stage did in a trial, on all workers together.
+
+    Args:
+        cpu_ns: the processor time that it took.
+        rows: that it took.
+        received: messages that it received.
+        sent: messages that it sent.
+    """
+
+    cpu_ns: float
+    rows: float
+    received: float
+    sent: float
+
+
+@dataclass(frozen=True)
+class StageCosts:
+    """What a stage's work costs, in nanoseconds.
+
+    Args:
+        row_ns: each row that it takes, with what it emits for it.
+        receive_ns: each message that it receives.
+        send_ns: each message that it sends.
+    """
+
+    row_ns: float
+    receive_ns: float
+    send_ns: float
+
+    def cpu_ns(self, work: StageWork) -> float:
+        """Return what some work takes; its own `cpu_ns` is not used."""
+        return self.row_ns * work.rows + self.receive_ns * work.received + self.send_ns * work.sent
+
+
+def fit_costs(trials: Sequence[StageWork]) -> StageCosts:
+    """Return the costs that explain trials best; no cost is negative.
+
+    The relative errors are made small, by least squares. With three costs, the solution without
+    negative ones is the best of those that leave some costs out: all are tried.
+
+    Args:
+        trials: with different batches; those without work are left out. Without any, all costs are
+            0: there is nothing to be said of a stage that did nothing.
+    """
+    useful = [work for work in trials if work.cpu_ns > 0 and work.rows > 0]
+    if not useful:
+        return StageCosts(0.0, 0.0, 0.0)
+    spent = np.array([work.cpu_ns for work in useful])
+    counts = np.array([[work.rows, work.received, work.sent] for work in useful]) / spent[:, None]
+    best, least = np.zeros(3), np.inf
+    for size in (1, 2, 3):
+        for chosen in combinations(range(3), size):
+            costs = np.zeros(3)
+            columns = counts[:, list(chosen)]
+            if not columns.any(axis=0).all():
+                continue
+            costs[list(chosen)] = np.linalg.lstsq(columns, np.ones(len(useful)), rcond=None)[0]
+            error = float(np.square(counts @ costs - 1).sum())
+            if (costs >= 0).all() and error < least * (1 - 1e-9):
+                best, least = costs, error
+    return StageCosts(*(float(cost) for cost in best))

@@ -1,0 +1,1 @@
+"""Measures what a topology's operators cost, and applies what the optimizer makes of it."""

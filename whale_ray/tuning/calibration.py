@@ -1,0 +1,303 @@
+"""Measures what the stages of a topology cost: n, s, ppt, t and selectivities (Aeolus, section II).
+
+A few trials on real input have batches of different sizes. What a stage took in each of them tells
+what its rows cost and what its messages cost (`optimizer.fitting`); rows and bytes are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..metrics.loads import EdgeLoad, sent_by_edge, stage_cpu_ns
+from ..operators.groupings import All, Key
+from ..optimizer.dataflow import Dataflow, DataflowEdge, DataflowNode, Distribution, SendingCosts
+from ..optimizer.fitting import StageCosts, StageWork, fit_costs
+from ..optimizer.prediction import PlannedEdge, PlannedStage, Prediction, predict
+from .applying import fixed_dop, in_batches_of
+from .sending import measure_byte_ns
+from .trials import Trial, TrialLength, run_trial
+
+if TYPE_CHECKING:
+    from ..configs.settings import Settings
+    from ..plan.logical import LogicalPlan
+    from ..plan.physical import Edge, PhysicalPlan, Stage
+
+__all__ = ["CALIBRATION_BATCHES", "Calibration", "calibrate"]
+
+CALIBRATION_BATCHES: tuple[int | None, ...] = (None, 1, 8, 64)
+"""The batches of the trials, in rows; None is what the topology has itself."""
+
+_FIRST = TrialLength(warm_up_s=4.0, measured_s=0.0)
+"""A trial before the others, in which functions are compiled, and then kept on disk."""
+
+_NS_PER_MS = 1e6
+_NS_PER_S = 1e9
+_UNSIZED_ROW_BYTES = 64.0
+
+EdgeKey = tuple[str, int, str, int]
+"""An edge in any plan of a topology: its source, its output, its target, its port."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured.
+
+    Attributes:
+        plan: of the trials.
+        trials: by their batches, see `CALIBRATION_BATCHES`.
+        costs: of each stage, by its head.
+        stage_flow: rows that a stage takes for each that the sources read, by its head.
+        edge_flow: the same for edges.
+        row_bytes: of each edge, t of Aeolus.
+        rows_at_once: of each source, how many rows it reads together.
+        byte_ns: what a byte costs, s of Aeolus.
+    """
+
+    plan: PhysicalPlan
+    trials: Mapping[int | None, Trial]
+    costs: Mapping[str, StageCosts]
+    stage_flow: Mapping[str, float]
+    edge_flow: Mapping[EdgeKey, float]
+    row_bytes: Mapping[EdgeKey, float]
+    rows_at_once: Mapping[str, float]
+    byte_ns: float
+
+    def rows_per_cpu_s(self, trial: Trial, cores: int) -> float:
+        """Return what a trial's costs allow the sources to read, rows per second.
+
+        Each stage counts with the rows that it took in the trial, weighed by the flow: rows may be
+        on their way as it ends. The busiest worker limits it, or all cores together.
+        """
+        per_worker: dict[int, float] = {}
+        for stage in trial.plan.stages:
+            rows = _rows_taken(trial, stage)
+            for load in trial.loads:
+                spent = load.stage_cpu_ns.get(stage.id, 0)
+                if rows and spent:
+                    flow = self._flow_of(stage)
+                    per_worker[load.worker] = per_worker.get(load.worker, 0.0) + spent / rows * flow
+        needed_ns = max(max(per_worker.values(), default=0.0), sum(per_worker.values()) / cores)
+        return _NS_PER_S / needed_ns if needed_ns else 0.0
+
+    def predict(
+        self, planned: PhysicalPlan, settings: Settings, cores: int, rate_per_s: float | None = None
+    ) -> Prediction:
+        """Return the throughput and latency of a plan of the same topology."""
+        stages = [self._planned_stage(stage) for stage in planned.stages]
+        edges = [
+            PlannedEdge(
+                edge.source_stage,
+                edge.target_stage,
+                self.edge_flow.get(edge_key(edge), 0.0),
+                isinstance(edge.grouping, All),
+                self._most_rows(edge, settings),
+            )
+            for edge in planned.edges
+        ]
+        wtl_ns = settings.transport.wtl_ms * _NS_PER_MS
+        return predict(stages, edges, cores=cores, wtl_ns=wtl_ns, rate_per_s=rate_per_s)
+
+    def dataflow(self, cores: int, rates: Mapping[str, float]) -> tuple[Dataflow, SendingCosts]:
+        """Return the topology as the optimizer takes it, with what was measured.
+
+        Args:
+            cores: of the machine.
+            rates: rows per second that sources are to read, by their ids. The others are to read
+                as many as the cores could process if messages cost nothing.
+        """
+        work_ns = sum(self.costs[head].row_ns * self.stage_flow[head] for head in self.costs)
+        most_per_s = cores * _NS_PER_S / work_ns if work_ns else 1.0
+        nodes = tuple(self._node(stage, most_per_s, rates) for stage in self.plan.stages)
+        edges = tuple(self._edge(edge) for edge in self.plan.edges)
+        sends = [cost.send_ns for cost in self.costs.values() if cost.send_ns]
+        mean_ns = sum(sends) / len(sends) if sends else 0.0
+        return Dataflow(nodes, edges), SendingCosts(mean_ns, self.byte_ns)
+
+    def _node(self, stage: Stage, most_per_s: float, rates: Mapping[str, float]) -> DataflowNode:
+        costs = self.costs[stage.head]
+        flow = self.stage_flow[stage.head]
+        sent_ns = sum(
+            self.edge_flow[edge_key(edge)] / flow * self.row_bytes[edge_key(edge)] * self.byte_ns
+            for edge in self.plan.out_edges(stage.id)
+            if flow
+        )
+        is_source = not self.plan.operator(stage.head).inputs
+        rate = rates.get(stage.head, most_per_s * flow) if is_source else None
+        return DataflowNode(
+            stage.head,
+            max(0.0, costs.row_ns - sent_ns),
+            rate_per_s=rate,
+            dop=fixed_dop(self.plan, stage),
+            receive_ns=costs.receive_ns,
+            message_ns=costs.send_ns,
+        )
+
+    def _edge(self, edge: Edge) -> DataflowEdge:
+        stages = self.plan.stages
+        flow = self.stage_flow[stages[edge.source_stage].head]
+        kind = Distribution.SPREAD
+        if isinstance(edge.grouping, Key):
+            kind = Distribution.KEY
+        elif isinstance(edge.grouping, All):
+            kind = Distribution.ALL
+        return DataflowEdge(
+            stages[edge.source_stage].head,
+            stages[edge.target_stage].head,
+            kind,
+            self.edge_flow[edge_key(edge)] / flow if flow else 0.0,
+            self.row_bytes[edge_key(edge)],
+        )
+
+    def _flow_of(self, stage: Stage) -> float:
+        return self.stage_flow.get(stage.head, 0.0)
+
+    def _planned_stage(self, stage: Stage) -> PlannedStage:
+        """Return a stage with its costs; one that is fused of several has them together."""
+        parts = [one for one in stage.operators if one in self.costs]
+        flow = self._flow_of(stage)
+        row_ns = sum(self.costs[one].row_ns * self.stage_flow[one] for one in parts)
+        head = self.costs.get(stage.head, StageCosts(0.0, 0.0, 0.0))
+        costs = StageCosts(
+            row_ns / flow if flow else 0.0,
+            head.receive_ns,
+            max((self.costs[one].send_ns for one in parts), default=0.0),
+        )
+        at_once = self.rows_at_once.get(stage.head, 1.0)
+        return PlannedStage(stage.head, costs, flow, stage.instance_worker, at_once)
+
+    def _most_rows(self, edge: Edge, settings: Settings) -> float:
+        if edge.batch_rows is not None:
+            return float(edge.batch_rows)
+        row_bytes = self.row_bytes.get(edge_key(edge), _UNSIZED_ROW_BYTES)
+        return max(1.0, settings.transport.mms_bytes / max(1.0, row_bytes))
+
+
+def calibrate(
+    logical: LogicalPlan,
+    settings: Settings,
+    workers: int | None = None,
+    *,
+    length: TrialLength | None = None,
+    batches: Sequence[int | None] = CALIBRATION_BATCHES,
+    on_trial: Callable[[int | None], None] | None = None,
+) -> Calibration:
+    """Run trials of a topology, and return what its stages cost.
+
+    Args:
+        logical: the topology, its sources made readable for workers.
+        settings: of the job.
+        workers: how many processes.
+        length: of each trial.
+        batches: of the trials.
+        on_trial: told the batch of each, before it begins.
+
+    Raises:
+        UsageError: no row has been read in time.
+        WhaleError: what the topology itself raises.
+    """
+    trials: dict[int | None, Trial] = {}
+    run_trial(logical, settings, workers, length=length or _FIRST)
+    for rows in batches:
+        if on_trial is not None:
+            on_trial(rows)
+        trials[rows] = run_trial(in_batches_of(logical, rows), settings, workers, length=length)
+    planned = next(iter(trials.values())).plan
+    costs = {
+        stage.head: fit_costs([_work(trial, stage) for trial in trials.values()])
+        for stage in planned.stages
+    }
+    stage_flow, edge_flow = _flows(planned, list(trials.values()))
+    largest = trials[batches[0]]
+    sent = sent_by_edge(largest.loads)
+    row_bytes = {
+        edge_key(edge): sent[edge.id].nbytes / sent[edge.id].rows
+        if edge.id in sent and sent[edge.id].rows
+        else _UNSIZED_ROW_BYTES
+        for edge in planned.edges
+    }
+    return Calibration(
+        planned,
+        trials,
+        costs,
+        stage_flow,
+        edge_flow,
+        row_bytes,
+        _rows_at_once(largest),
+        measure_byte_ns(),
+    )
+
+
+def edge_key(edge: Edge) -> EdgeKey:
+    """Return what tells an edge from the others in all plans of a topology."""
+    return edge.source_operator, edge.source_output, edge.target_operator, edge.port
+
+
+def _rows_taken(trial: Trial, stage: Stage) -> float:
+    """Return how many rows a stage took; one that goes to all its instances counts once."""
+    planned = trial.plan
+    edges = planned.in_edges(stage.id)
+    if not any(isinstance(edge.grouping, All) for edge in edges):
+        return float(trial.rows.get(stage.head, 0))
+    sent = sent_by_edge(trial.loads)
+    return float(sum(sent.get(edge.id, EdgeLoad()).rows for edge in edges))
+
+
+def _work(trial: Trial, stage: Stage) -> StageWork:
+    """Return what a stage did in a trial; of messages sent to it, those whose rows it took."""
+    planned, sent = trial.plan, sent_by_edge(trial.loads)
+    rows = _rows_taken(trial, stage)
+    received = rows_sent = 0.0
+    for edge in planned.in_edges(stage.id):
+        load = sent.get(edge.id, EdgeLoad())
+        readers = len(stage.workers) if isinstance(edge.grouping, All) else 1
+        received += load.messages * readers
+        rows_sent += load.rows
+    if rows_sent:
+        received *= rows / rows_sent
+    out = sum(sent.get(edge.id, EdgeLoad()).messages for edge in planned.out_edges(stage.id))
+    return StageWork(stage_cpu_ns(trial.loads).get(stage.id, 0), rows, received, out)
+
+
+def _flows(
+    planned: PhysicalPlan, trials: Sequence[Trial]
+) -> tuple[dict[str, float], dict[EdgeKey, float]]:
+    """Return how many rows each stage takes, and each edge carries, for one that is read.
+
+    From the sources down: what an edge carries is measured against what its own source took, so
+    rows that are on their way do not matter.
+    """
+    read = sum(trial.rows_read for trial in trials)
+    stage_flow: dict[str, float] = {}
+    edge_flow: dict[EdgeKey, float] = {}
+    for stage in planned.stages:
+        taken = sum(_rows_taken(trial, stage) for trial in trials)
+        edges = planned.in_edges(stage.id)
+        if edges:
+            stage_flow[stage.head] = sum(edge_flow[edge_key(edge)] for edge in edges)
+        else:
+            stage_flow[stage.head] = taken / read if read else 0.0
+        for edge in planned.out_edges(stage.id):
+            sent = sum(sent_by_edge(one.loads).get(edge.id, EdgeLoad()).rows for one in trials)
+            share = sent / taken if taken else 0.0
+            edge_flow[edge_key(edge)] = share * stage_flow[stage.head]
+    return stage_flow, edge_flow
+
+
+def _rows_at_once(trial: Trial) -> dict[str, float]:
+    """Return how many rows each source reads together: those of its largest slices."""
+    sent = sent_by_edge(trial.loads)
+    found: dict[str, float] = {}
+    for stage in trial.plan.stages:
+        if trial.plan.operator(stage.head).inputs:
+            continue
+        sizes = [1.0]
+        for edge in trial.plan.out_edges(stage.id):
+            load = sent.get(edge.id, EdgeLoad())
+            target = trial.plan.stages[edge.target_stage]
+            rings = 1 if isinstance(edge.grouping, All) else len(target.workers)
+            if load.messages:
+                sizes.append(load.rows * rings / load.messages)
+        found[stage.head] = max(sizes)
+    return found

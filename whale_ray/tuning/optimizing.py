@@ -1,0 +1,218 @@
+"""Calibrates a topology, optimizes it, predicts what that gains, and measures whether it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from ..optimizer.algorithm import Optimization, optimize
+from ..optimizer.dataflow import OptimizerLimits, SendingCosts
+from ..plan.logical import LogicalPlan, OperatorKind
+from ..plan.planner import plan, worker_count
+from .applying import in_batches_of, with_choices
+from .calibration import CALIBRATION_BATCHES, Calibration, calibrate
+from .trial_sources import is_measured
+from .trials import Trial, TrialLength, run_trial
+
+if TYPE_CHECKING:
+    from ..configs.settings import Settings
+    from ..operators.sinks.base import Sink
+    from ..operators.sources.base import Source
+    from ..optimizer.prediction import Prediction
+
+__all__ = ["VARIANTS", "Comparison", "Tuned", "compare", "readable", "tune"]
+
+TUPLE_BY_TUPLE, AS_IT_IS, OPTIMIZED = "tuple by tuple", "as it is", "optimized"
+VARIANTS = (TUPLE_BY_TUPLE, AS_IT_IS, OPTIMIZED)
+"""What is compared: messages of one row each, the user's own choices, and the optimizer's."""
+
+_LATENCY_LENGTH = TrialLength(warm_up_s=0.2, measured_s=0.6, wall_s=4.0)
+_NS_PER_MS = 1e6
+
+Report = Callable[[str], None]
+"""Told what happens next, in a few words."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A topology, what was measured of it, and what the optimizer made of that.
+
+    Attributes:
+        given: the topology as it was.
+        logical: the same with the degrees of parallelism and batches that were decided.
+        calibration: what its stages cost.
+        optimization: the decisions.
+        sending: what messages cost.
+        settings: of the trials and of the job.
+        workers: how many processes.
+        cores: that were counted on.
+        not_measured: sinks that had to do nothing in the trials.
+    """
+
+    given: LogicalPlan
+    logical: LogicalPlan
+    calibration: Calibration
+    optimization: Optimization
+    sending: SendingCosts
+    settings: Settings
+    workers: int
+    cores: int
+    not_measured: tuple[str, ...]
+
+    def variant(self, name: str) -> LogicalPlan:
+        """Return one of `VARIANTS`."""
+        if name == OPTIMIZED:
+            return self.logical
+        return in_batches_of(self.given, 1) if name == TUPLE_BY_TUPLE else self.given
+
+    def predict(self, name: str, rate_per_s: float | None = None) -> Prediction:
+        """Return what a variant is predicted to do, its latency at a rate (of all sources)."""
+        planned = plan(self.variant(name), self.settings, self.workers)
+        return self.calibration.predict(planned, self.settings, self.cores, rate_per_s)
+
+    def measured(self, trial: Trial) -> float:
+        """Return the throughput that a trial's processor time allows, rows per second."""
+        return self.calibration.rows_per_cpu_s(trial, self.cores)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A prediction and what came of it.
+
+    Attributes:
+        variant: one of `VARIANTS`.
+        predicted_per_s: rows that the sources can read in a second.
+        measured_per_s: the same by the processor time that was measured, so as if nothing else
+            took any.
+        wall_per_s: the same by the wall's clock, with all else that ran on the machine.
+        rate_per_s: the rate at which latency was measured; 0 if it was not.
+        predicted_ms: latency from source to sink at that rate; None without it.
+        measured_ms: the median of the rows; None without it, or if no row came to a sink.
+    """
+
+    variant: str
+    predicted_per_s: float
+    measured_per_s: float
+    wall_per_s: float
+    rate_per_s: float = 0.0
+    predicted_ms: float | None = None
+    measured_ms: float | None = None
+
+    @property
+    def error(self) -> float:
+        """By what part of the measured throughput the predicted one differs."""
+        return self.predicted_per_s / self.measured_per_s - 1 if self.measured_per_s else 0.0
+
+
+@contextmanager
+def readable(logical: LogicalPlan, settings: Settings) -> Iterator[LogicalPlan]:
+    """Make the sources of a topology readable for workers as long as trials run."""
+    from ..api.submission import prepare_operators
+
+    prepared = prepare_operators(logical, settings, cluster=False)
+    try:
+        yield prepared
+    finally:
+        for node in prepared.of_kind(OperatorKind.SOURCE):
+            cast("Source", node.payload).release()
+
+
+def tune(
+    logical: LogicalPlan,
+    settings: Settings,
+    workers: int | None = None,
+    *,
+    cores: int | None = None,
+    rates: Mapping[str, float] | None = None,
+    batch_bytes_max: int | None = None,
+    length: TrialLength | None = None,
+    batches: Sequence[int | None] = CALIBRATION_BATCHES,
+    report: Report = lambda _text: None,
+) -> Tuned:
+    """Measure a topology in trials, and optimize it.
+
+    Args:
+        logical: the topology, see `readable`.
+        settings: of the job.
+        workers: how many processes; as for `submit`.
+        cores: of the machine; None: as many as there are workers.
+        rates: rows per second that sources are to read, by their ids; others: all that is possible.
+        batch_bytes_max: the largest batch; None: Aeolus' 64 KiB.
+        length: of each trial.
+        batches: of the trials.
+        report: told of each trial.
+
+    Raises:
+        UsageError: no row has been read in time, or a number makes no sense.
+        WhaleError: what the topology itself raises.
+    """
+    count = worker_count(settings, workers)
+    cores = cores or count
+    calibration = calibrate(
+        logical,
+        settings,
+        count,
+        length=length,
+        batches=batches,
+        on_trial=lambda rows: report(f"calibrating: {_batches(rows)}"),
+    )
+    dataflow, sending = calibration.dataflow(cores, rates or {})
+    default = OptimizerLimits()
+    limits = OptimizerLimits(cores, batch_bytes_max or default.batch_bytes_max, cores)
+    found = optimize(dataflow, sending, limits)
+    changed = with_choices(logical, calibration.plan, found.choices)
+    not_measured = tuple(
+        node.id
+        for node in logical.of_kind(OperatorKind.SINK)
+        if not is_measured(cast("Sink", node.payload))
+    )
+    return Tuned(
+        logical, changed, calibration, found, sending, settings, count, cores, not_measured
+    )
+
+
+def compare(
+    tuned: Tuned,
+    variants: tuple[str, ...] = VARIANTS,
+    *,
+    latency: bool = True,
+    length: TrialLength | None = None,
+    report: Report = lambda _text: None,
+) -> Iterator[Comparison]:
+    """Run each variant, and yield its prediction beside what was measured.
+
+    Every variant gets a trial of its own: those of the calibration do not count. Latencies are
+    measured at half of the throughput that the variant had by the wall's clock.
+    """
+    for name in variants:
+        report(f"measuring: {name}")
+        logical = tuned.variant(name)
+        trial = run_trial(logical, tuned.settings, tuned.workers, length=length)
+        predicted = tuned.predict(name)
+        found = Comparison(name, predicted.rows_per_s, tuned.measured(trial), trial.rows_per_s)
+        if not latency or not trial.rows_per_s:
+            yield found
+            continue
+        rate = trial.rows_per_s / 2
+        report(f"measuring: {name}, latency at {rate:,.0f} rows/s")
+        paced = run_trial(
+            logical, tuned.settings, tuned.workers, rate_per_s=rate, length=_LATENCY_LENGTH
+        )
+        then = tuned.predict(name, rate)
+        yield Comparison(
+            name,
+            found.predicted_per_s,
+            found.measured_per_s,
+            found.wall_per_s,
+            rate,
+            then.latency_ns / _NS_PER_MS,
+            paced.latency_ms,
+        )
+
+
+def _batches(rows: int | None) -> str:
+    if rows is None:
+        return "batches as they are"
+    return "tuple by tuple" if rows == 1 else f"batches of {rows} rows"

@@ -1,0 +1,248 @@
+"""Trials: a topology runs on real input for a second or two, and is measured meanwhile.
+
+A trial is an ordinary job on processes of this machine. It is cancelled at its end, so it publishes
+nothing. Costs are processor time of the workers' loops, hence hardly depend on what else the
+machine does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+from ..configs.errors import UsageError
+from ..metrics.loads import EdgeLoad, WorkerLoad
+from ..plan.assignment import Assignment
+from ..plan.logical import LogicalPlan, OperatorKind
+from ..plan.planner import plan
+from ..transport.clock import SystemClock
+from .trial_sources import trial_sink, trial_source
+
+if TYPE_CHECKING:
+    from ..api.job import Job
+    from ..configs.settings import Settings
+    from ..metrics.job_metrics import JobMetrics
+    from ..operators.sinks.base import Sink
+    from ..operators.sources.base import Source
+    from ..plan.logical import OperatorNode
+    from ..plan.physical import PhysicalPlan
+    from ..transport.clock import Clock
+
+__all__ = ["Trial", "TrialLength", "run_trial"]
+
+_STEP_NS = 50_000_000
+_QUIET_NS = 2_000_000_000
+_LITTLE_S = 0.03
+_NS_PER_S = 1e9
+_SETTINGS = {
+    "runtime.meter_stages": True,
+    "runtime.poll_interval_ms": 50,
+    "transport.ring_bytes": 1 << 20,  # in steady state soon: sources are not far ahead
+    "runtime.hosts": 1,
+    "runtime.start_timeout_ms": 600_000,
+    "checkpoints.url": "",
+}
+
+
+@dataclass(frozen=True)
+class TrialLength:
+    """How long a trial takes, in processor time of all its workers, so that load hardly matters.
+
+    Args:
+        warm_up_s: before it is measured: functions are compiled, and rings fill.
+        measured_s: while it is measured.
+        wall_s: how long either may take at most, by the wall's clock.
+        start_s: until the first rows must have been read, by the wall's clock.
+    """
+
+    warm_up_s: float = 2.5
+    measured_s: float = 1.5
+    wall_s: float = 15.0
+    start_s: float = 120.0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What happened while a trial was measured.
+
+    Attributes:
+        plan: what ran.
+        rows: of each operator, received or read.
+        loads: of each worker.
+        read_s: for how long rows were read; less than was measured if the input ended.
+        latency_ms: the median from the source to the slowest sink; None if none got a row.
+    """
+
+    plan: PhysicalPlan
+    rows: Mapping[str, int]
+    loads: tuple[WorkerLoad, ...]
+    read_s: float
+    latency_ms: float | None
+
+    @property
+    def rows_read(self) -> int:
+        """Rows that all sources have read."""
+        return sum(self.rows.get(one, 0) for one in _sources(self.plan.logical))
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows that all sources read in a second, by the wall's clock."""
+        return self.rows_read / self.read_s if self.read_s else 0.0
+
+    def rows_per_cpu_s(self, cores: int) -> float:
+        """Return how many rows could be read in a second if nothing else took processor time.
+
+        It is limited by the busiest worker, which has a core at most, and by all of them together.
+        """
+        cpu_ns = [load.cpu_ns for load in self.loads]
+        needed_ns = max(max(cpu_ns, default=0), sum(cpu_ns) / cores)
+        return self.rows_read / needed_ns * _NS_PER_S if needed_ns else 0.0
+
+
+def run_trial(
+    logical: LogicalPlan,
+    settings: Settings,
+    workers: int | None = None,
+    *,
+    rate_per_s: float | None = None,
+    length: TrialLength | None = None,
+    clock: Clock | None = None,
+) -> Trial:
+    """Run a topology, cancel it, and return what was measured.
+
+    Args:
+        logical: the topology, its sources made readable for workers (`Source.materialize`).
+        settings: of the job; some are overridden, since it runs on one host without checkpoints.
+        workers: how many processes; as for `submit`.
+        rate_per_s: the rows that all sources read in a second; None: as many as are processed.
+        length: how long it takes.
+        clock: for tests.
+
+    Raises:
+        UsageError: no row has been read in time.
+        WhaleError: what the topology itself raises.
+    """
+    from ..api.submission import new_job_id, start_on_processes
+
+    length, clock = length or TrialLength(), clock or SystemClock()
+    settings = settings.with_overrides(_SETTINGS)
+    physical: PhysicalPlan = plan(for_trial(logical, rate_per_s), settings, workers)
+    job = start_on_processes(Assignment(new_job_id(logical.name), physical, settings))
+    try:
+        _await_rows(job, physical.logical, clock, length.start_s)
+        _watch(job, physical.logical, clock, length.warm_up_s, length.wall_s)
+        before = job.metrics()
+        read_s = _watch(job, physical.logical, clock, length.measured_s, length.wall_s)
+        after = job.metrics()
+    finally:
+        job.abandon()
+    return _difference(physical, before, after, read_s)
+
+
+def for_trial(logical: LogicalPlan, rate_per_s: float | None) -> LogicalPlan:
+    """Return a topology with sources and sinks for a trial.
+
+    The rate is shared out evenly among the sources.
+    """
+    count = len(_sources(logical))
+    rate = None if rate_per_s is None else rate_per_s / count
+    nodes = tuple(_node_for_trial(node, rate) for node in logical.nodes)
+    return replace(logical, nodes=nodes)
+
+
+def _node_for_trial(node: OperatorNode, rate_per_s: float | None) -> OperatorNode:
+    if node.kind is OperatorKind.SOURCE:
+        return replace(node, payload=trial_source(cast("Source", node.payload), rate_per_s))
+    if node.kind is OperatorKind.SINK:
+        return replace(node, payload=trial_sink(cast("Sink", node.payload)))
+    return node
+
+
+def _sources(logical: LogicalPlan) -> tuple[str, ...]:
+    return tuple(node.id for node in logical.of_kind(OperatorKind.SOURCE))
+
+
+def _read(metrics: JobMetrics, logical: LogicalPlan) -> int:
+    sources = _sources(logical)
+    return sum(one.rows_in for one in metrics.operators if one.operator_id in sources)
+
+
+def _await_rows(job: Job, logical: LogicalPlan, clock: Clock, timeout_s: float) -> None:
+    until_ns = clock.monotonic_ns() + round(timeout_s * _NS_PER_S)
+    while not _read(job.metrics(), logical):
+        _check_running(job)
+        if clock.monotonic_ns() > until_ns:
+            msg = (
+                f"topology {logical.name!r}: its sources had no row within {timeout_s:g} s, so"
+                " that nothing can be measured; let them read an input that has rows"
+            )
+            raise UsageError(msg)
+        clock.sleep_ns(_STEP_NS)
+
+
+def _watch(job: Job, logical: LogicalPlan, clock: Clock, cpu_s: float, wall_s: float) -> float:
+    """Wait until a job has taken so much processor time, or has nothing to do any more.
+
+    Return how long it took until the last row was read, in seconds.
+    """
+    start_ns = moved_ns = worked_ns = clock.monotonic_ns()
+    first = job.metrics()
+    read, began = _read(first, logical), _cpu_ns(first)
+    spent_s = first.cpu_s
+    while (now_ns := clock.monotonic_ns()) < start_ns + wall_s * _NS_PER_S:
+        _check_running(job)
+        now = job.metrics()
+        if _read(now, logical) != read:
+            read, moved_ns = _read(now, logical), now_ns
+        if now.cpu_s - spent_s > _LITTLE_S:  # a function that is being compiled is not charged yet
+            spent_s, worked_ns = now.cpu_s, now_ns
+        if _cpu_ns(now) - began >= cpu_s * _NS_PER_S or now_ns - worked_ns > _QUIET_NS:
+            break
+        clock.sleep_ns(_STEP_NS)
+    return (moved_ns - start_ns) / _NS_PER_S
+
+
+def _cpu_ns(metrics: JobMetrics) -> int:
+    return sum(load.cpu_ns for load in metrics.loads)
+
+
+def _check_running(job: Job) -> None:
+    """Raise the error of a job that has failed."""
+    if job.state not in ("starting", "running", "restarting"):
+        job.wait(timeout_s=10)
+
+
+def _difference(
+    physical: PhysicalPlan, before: JobMetrics, after: JobMetrics, read_s: float
+) -> Trial:
+    if _read(after, physical.logical) == _read(before, physical.logical):
+        # The whole input was read while it warmed up.
+        rows = {one.operator_id: one.rows_in for one in after.operators}
+        loads = after.loads
+    else:
+        earlier = {one.operator_id: one.rows_in for one in before.operators}
+        rows = {
+            one.operator_id: one.rows_in - earlier.get(one.operator_id, 0)
+            for one in after.operators
+        }
+        loads_before = {one.worker: one for one in before.loads}
+        loads = tuple(
+            _minus(one, loads_before.get(one.worker, WorkerLoad(one.worker))) for one in after.loads
+        )
+    found = [one.latency_p50_ms for one in after.operators if one.latency_p50_ms is not None]
+    return Trial(physical, rows, loads, read_s, max(found, default=None))
+
+
+def _minus(now: WorkerLoad, before: WorkerLoad) -> WorkerLoad:
+    cpu_ns = {
+        stage: spent - before.stage_cpu_ns.get(stage, 0)
+        for stage, spent in now.stage_cpu_ns.items()
+    }
+    sent = {}
+    for edge, so_far in now.sent.items():
+        was = before.sent.get(edge, EdgeLoad())
+        sent[edge] = EdgeLoad(
+            so_far.rows - was.rows, so_far.messages - was.messages, so_far.nbytes - was.nbytes
+        )
+    return WorkerLoad(now.worker, cpu_ns, sent)

@@ -1,0 +1,71 @@
+"""Which stage a worker's loop spends its processor time on.
+
+It works like a stopwatch with laps: whenever a reader, a task or a writer has moved something, the
+time since the last lap is its stage's. So a stage is charged for all of it, the turns and wake-ups
+that led to it included, and the sum is the processor time of the loop.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+
+
+class StageMeter(ABC):
+    """Charges stages with processor time."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Forget the time since the last lap."""
+
+    @abstractmethod
+    def charge(self, stage: int) -> None:
+        """Charge a stage with the time since the last lap."""
+
+    @property
+    @abstractmethod
+    def cpu_ns(self) -> Mapping[int, int]:
+        """What was charged so far, by stage; a copy."""
+
+
+class NoMeter(StageMeter):
+    """Measures nothing, for a clock is read at each lap."""
+
+    def begin(self) -> None:
+        """See `StageMeter.begin`."""
+
+    def charge(self, stage: int) -> None:
+        """See `StageMeter.charge`."""
+
+    @property
+    def cpu_ns(self) -> Mapping[int, int]:
+        """See `StageMeter.cpu_ns`."""
+        return {}
+
+
+class ThreadTimeMeter(StageMeter):
+    """Measures by the processor time of the calling thread, the loop's.
+
+    `now_ns` reads it.
+    """
+
+    def __init__(self, now_ns: Callable[[], int] = time.thread_time_ns) -> None:
+        self._now_ns = now_ns
+        self._lap_ns = 0
+        self._cpu_ns: dict[int, int] = {}
+
+    def begin(self) -> None:
+        """See `StageMeter.begin`."""
+        self._lap_ns = self._now_ns()
+
+    def charge(self, stage: int) -> None:
+        """See `StageMeter.charge`."""
+        now_ns = self._now_ns()
+        self._cpu_ns[stage] = self._cpu_ns.get(stage, 0) + now_ns - self._lap_ns
+        self._lap_ns = now_ns
+
+    @property
+    def cpu_ns(self) -> Mapping[int, int]:
+        """See `StageMeter.cpu_ns`."""
+        return dict(self._cpu_ns)
