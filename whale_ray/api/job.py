@@ -13,6 +13,7 @@ from ..configs.errors import JobCancelledError, UsageError
 from ..deployment.signals import draining_signals
 from ..metrics.job_metrics import JobMetrics
 from ..metrics.tables import metrics_html
+from ..optimizer.decisions import DecisionLog
 from ..transport.clock import SystemClock
 from .watch import Watch
 
@@ -107,6 +108,8 @@ class Job:
         name: the name of its topology.
         logs: one line that says where the output of its workers is stored; "" without Ray.
         dashboard_url: the URL of Ray's dashboard; "" if there is none.
+        decisions: the optimizer's, if it was started with `optimize=True`;
+            `job.decisions.to_yaml()` is a log for `whale-ray optimize --replay`.
     """
 
     def __init__(
@@ -126,6 +129,7 @@ class Job:
         self._release = release
         self._outcome: JobOutcome | None = None
         self._lock = threading.Lock()
+        self.decisions = DecisionLog(name)
 
     @property
     def state(self) -> str:

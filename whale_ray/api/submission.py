@@ -47,6 +47,7 @@ from .watch import Watch, watching
 
 if TYPE_CHECKING:
     from ..deployment.processes.process_fleet import HostPlace
+    from ..optimizer.decisions import DecisionLog
     from ..plan.requests import ClusterNode
     from .topology import Topology
 
@@ -76,6 +77,7 @@ def run(
     checkpoint_timeout: Duration | None = None,
     restore: str | Path | None = None,
     restore_without: Collection[str] = (),
+    optimize: bool = False,
 ) -> Job:
     """Run a topology to its end in the calling thread, without Ray or Java, and return the job.
 
@@ -95,6 +97,7 @@ def run(
         checkpoint_timeout: for each step of a checkpoint.
         restore: where to go on.
         restore_without: operators that are gone.
+        optimize: as for `submit`; trials run on processes, with one worker.
 
     Raises:
         WhaleError: the error with which the job failed.
@@ -105,7 +108,8 @@ def run(
     )
     resolved = options.configured(_settings(settings)).with_overrides({"runtime.hosts": 1})
     clock = clock or SystemClock()
-    assignment = _assign(topology, resolved, 1, needs_cluster=False, options=options)
+    logical, decisions = _optimized(topology, resolved, 1, optimize=optimize)
+    assignment = _assign(logical, resolved, 1, needs_cluster=False, options=options)
     from ..deployment.local_fleet import (
         LocalFleet,  # imports all modules of a worker, which `submit` does not need
     )
@@ -114,6 +118,7 @@ def run(
         Supervisor(assignment, LocalFleet(clock), clock, recorder=recorder_of(assignment, clock))
     )
     job = Job(assignment.job_id, topology.name, runner, lambda: release(assignment))
+    job.decisions = decisions
     lines = Watch(topology.name, watch, _WATCH_S)
     reporting = (
         nullcontext()
@@ -145,6 +150,7 @@ def submit(
     checkpoint_timeout: Duration | None = None,
     restore: str | Path | None = None,
     restore_without: Collection[str] = (),
+    optimize: bool = False,
 ) -> Job:
     """Start a topology and return its job at once.
 
@@ -174,6 +180,9 @@ def submit(
         restore: where to go on: "latest", the newest checkpoint in that folder, if there is one; a
             folder, for the newest in that; or the path of a checkpoint or savepoint.
         restore_without: ids of operators that the topology has no more, whose state is given up.
+        optimize: whether to measure first what the operators cost, in trials on processes of this
+            machine that publish nothing, and to choose the batches, and the parallelism where it is
+            not set, that carry most (Aeolus); `job.decisions` has every decision.
 
     Raises:
         UsageError: the topology cannot be planned or sent to workers, or cannot go on from there.
@@ -186,28 +195,58 @@ def submit(
     resolved = checkpointing.configured(_settings(settings))
     on_ray = RayOptions(address, detach, queue, runtime_env)
     _check_where(on, places, on_ray)
+    logical, decisions = _optimized(topology, resolved, workers, optimize=optimize)
     if on == "processes":
-        resolved = _hosts_of_places(resolved, places)
-        assignment = _assign(
-            topology, resolved, workers, needs_cluster=False, options=checkpointing
-        )
-        return start_on_processes(assignment, places)
-    return _submit_to_ray(topology, resolved, workers, on_ray, checkpointing)
+        job = _submit_to_processes(logical, resolved, workers, places, checkpointing)
+    else:
+        job = _submit_to_ray(logical, resolved, workers, on_ray, checkpointing)
+    job.decisions = decisions
+    return job
+
+
+def _submit_to_processes(
+    logical: LogicalPlan,
+    settings: Settings,
+    workers: int | None,
+    places: Sequence[HostPlace],
+    checkpointing: CheckpointOptions,
+) -> Job:
+    settings = _hosts_of_places(settings, places)
+    assignment = _assign(logical, settings, workers, needs_cluster=False, options=checkpointing)
+    return start_on_processes(assignment, places)
+
+
+def _optimized(
+    topology: Topology, settings: Settings, workers: int | None, *, optimize: bool
+) -> tuple[LogicalPlan, DecisionLog]:
+    """Return a topology with what the optimizer decided, if it is asked, and its decisions."""
+    from ..optimizer.decisions import DecisionLog
+
+    logical = topology.logical_plan()
+    if not optimize:
+        return logical, DecisionLog(logical.name)
+    from ..tuning.applying import with_choices
+    from ..tuning.optimizing import readable, tune
+
+    preflight(logical, checkpoints=False, restores=False)
+    with readable(logical, settings) as prepared:
+        tuned = tune(prepared, settings, workers, report=_log.info)
+    chosen = tuned.optimization
+    changed = with_choices(logical, tuned.calibration.plan, chosen.choices)
+    return changed, DecisionLog(logical.name, chosen.steps)
 
 
 def _submit_to_ray(
-    topology: Topology,
+    logical: LogicalPlan,
     settings: Settings,
     workers: int | None,
     options: RayOptions,
     checkpointing: CheckpointOptions,
 ) -> Job:
     def assign(settings: Settings, nodes: Sequence[ClusterNode]) -> Assignment:
-        return _assign(
-            topology, settings, workers, nodes, needs_cluster=True, options=checkpointing
-        )
+        return _assign(logical, settings, workers, nodes, needs_cluster=True, options=checkpointing)
 
-    return start_on_ray(topology.logical_plan(), settings, workers, options, assign)
+    return start_on_ray(logical, settings, workers, options, assign)
 
 
 def start_on_ray(
@@ -326,7 +365,7 @@ def release(assignment: Assignment) -> None:
 
 
 def _assign(
-    topology: Topology,
+    unprepared: LogicalPlan,
     settings: Settings,
     workers: int | None,
     nodes: Sequence[ClusterNode] = (),
@@ -334,7 +373,6 @@ def _assign(
     needs_cluster: bool,
     options: CheckpointOptions = _NO_CHECKPOINTS,
 ) -> Assignment:
-    unprepared = topology.logical_plan()
     preflight(
         unprepared,
         checkpoints=bool(settings.checkpoints.url),
@@ -344,7 +382,7 @@ def _assign(
         _warn_of_requests(unprepared)
     logical = prepare_operators(prune_columns(unprepared), settings, needs_cluster)
     physical: PhysicalPlan = plan(logical, settings, workers, nodes=nodes)
-    assignment = Assignment(new_job_id(topology.name), physical, settings)
+    assignment = Assignment(new_job_id(unprepared.name), physical, settings)
     warn_without_checkpoints(assignment, unbounded_sources(logical))
     return options.restored(assignment)
 

@@ -27,7 +27,7 @@ from .tables import table
 if TYPE_CHECKING:
     from ..api.topology import Topology
     from ..configs.settings import Settings
-    from ..tuning.optimizing import Comparison, Tuned
+    from ..tuning.optimizing import CheckedPrediction, Tuned
 
 _WITHOUT = ("options-market",)
 """Applications that start several jobs, and compare them themselves."""
@@ -115,7 +115,7 @@ def _report(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 
-def _shown(tuned: Tuned, found: Sequence[Comparison], steps: bool) -> list[str]:
+def _shown(tuned: Tuned, found: Sequence[CheckedPrediction], steps: bool) -> list[str]:
     calibration = tuned.calibration
     dataflow, sending = calibration.dataflow(tuned.cores, {})
     costs = [
@@ -143,7 +143,7 @@ def _shown(tuned: Tuned, found: Sequence[Comparison], steps: bool) -> list[str]:
     return lines
 
 
-def _row(one: Comparison) -> dict[str, Any]:
+def _row(one: CheckedPrediction) -> dict[str, Any]:
     def ms(value: float | None) -> str:
         return "" if value is None else f"{value:,.1f}"
 
@@ -159,7 +159,7 @@ def _row(one: Comparison) -> dict[str, Any]:
     }
 
 
-def _as_json(tuned: Tuned, found: Sequence[Comparison]) -> dict[str, Any]:
+def _as_json(tuned: Tuned, found: Sequence[CheckedPrediction]) -> dict[str, Any]:
     return {
         **described(tuned.optimization, tuned.sending),
         "workers": tuned.workers,

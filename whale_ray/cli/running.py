@@ -111,6 +111,11 @@ def add_placement(command: Parser) -> None:
     command.add_argument(
         "--queue", action="store_true", help="wait for room on Ray if others hold it"
     )
+    command.add_argument(
+        "--optimize",
+        action="store_true",
+        help="measure for some seconds, then choose parallelism and batches (Aeolus)",
+    )
     command.add_argument("--watch", action="store_true", help="print what every operator does")
     command.add_argument(
         "--metrics-port",
@@ -293,7 +298,14 @@ def start_job(
         sys.stderr.write(f"metrics for Prometheus: http://{host}:{port}/metrics\n")
     if options.on == "inline":
         line = None if options.watch else line or JobMetrics.progress_line
-        return run(topology, settings=settings, watch=sys.stderr, line=line, **checkpoints)
+        return run(
+            topology,
+            settings=settings,
+            watch=sys.stderr,
+            line=line,
+            optimize=options.optimize,
+            **checkpoints,
+        )
     job = submit(
         topology,
         on=options.on,
@@ -302,6 +314,7 @@ def start_job(
         settings=settings,
         detach=options.detach,
         queue=options.queue,
+        optimize=options.optimize,
         **checkpoints,
     )
     return follow_job(job, options, line)

@@ -27,6 +27,7 @@ from ..configs.errors import InputError
 __all__ = [
     "Choice",
     "Decides",
+    "DecisionLog",
     "OptimizerDecision",
     "choices_after",
     "log_from_yaml",
@@ -89,6 +90,28 @@ class Choice:
     dop: int | None = None
     batch_rows: int | None = None
     rate_out_per_s: float | None = None
+
+
+@dataclass(frozen=True)
+class DecisionLog:
+    """What an optimizer decided on a topology, in order; empty if none was asked.
+
+    Args:
+        topology: its name.
+        steps: the decisions.
+    """
+
+    topology: str
+    steps: tuple[OptimizerDecision, ...] = ()
+
+    @property
+    def choices(self) -> dict[str, Choice]:
+        """What is decided, by operator."""
+        return choices_after(self.steps)
+
+    def to_yaml(self) -> str:
+        """Return it as a `tspec-opt` file, for `whale-ray optimize --replay`."""
+        return log_to_yaml(self.topology, self.steps)
 
 
 def choices_after(steps: Iterable[OptimizerDecision]) -> dict[str, Choice]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..plan.logical import LogicalPlan
     from ..plan.physical import Edge, PhysicalPlan, Stage
 
-__all__ = ["CALIBRATION_BATCHES", "Calibration", "calibrate"]
+__all__ = ["CALIBRATION_BATCHES", "MeasuredTopology", "calibrate"]
 
 CALIBRATION_BATCHES: tuple[int | None, ...] = (None, 1, 8, 64)
 """The batches of the trials, in rows; None is what the topology has itself."""
@@ -41,7 +41,7 @@ EdgeKey = tuple[str, int, str, int]
 
 
 @dataclass(frozen=True)
-class Calibration:
+class MeasuredTopology:
     """What was measured.
 
     Attributes:
@@ -182,7 +182,7 @@ def calibrate(
     length: TrialLength | None = None,
     batches: Sequence[int | None] = CALIBRATION_BATCHES,
     on_trial: Callable[[int | None], None] | None = None,
-) -> Calibration:
+) -> MeasuredTopology:
     """Run trials of a topology, and return what its stages cost.
 
     Args:
@@ -217,7 +217,7 @@ def calibrate(
         else _UNSIZED_ROW_BYTES
         for edge in planned.edges
     }
-    return Calibration(
+    return MeasuredTopology(
         planned,
         trials,
         costs,

@@ -12,7 +12,7 @@ from ..optimizer.dataflow import OptimizerLimits, SendingCosts
 from ..plan.logical import LogicalPlan, OperatorKind
 from ..plan.planner import plan, worker_count
 from .applying import in_batches_of, with_choices
-from .calibration import CALIBRATION_BATCHES, Calibration, calibrate
+from .calibration import CALIBRATION_BATCHES, MeasuredTopology, calibrate
 from .trial_sources import is_measured
 from .trials import Trial, TrialLength, run_trial
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..operators.sources.base import Source
     from ..optimizer.prediction import Prediction
 
-__all__ = ["VARIANTS", "Comparison", "Tuned", "compare", "readable", "tune"]
+__all__ = ["VARIANTS", "CheckedPrediction", "Tuned", "compare", "readable", "tune"]
 
 TUPLE_BY_TUPLE, AS_IT_IS, OPTIMIZED = "tuple by tuple", "as it is", "optimized"
 VARIANTS = (TUPLE_BY_TUPLE, AS_IT_IS, OPTIMIZED)
@@ -53,7 +53,7 @@ class Tuned:
 
     given: LogicalPlan
     logical: LogicalPlan
-    calibration: Calibration
+    calibration: MeasuredTopology
     optimization: Optimization
     sending: SendingCosts
     settings: Settings
@@ -78,7 +78,7 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CheckedPrediction:
     """A prediction and what came of it.
 
     Attributes:
@@ -180,7 +180,7 @@ def compare(
     latency: bool = True,
     length: TrialLength | None = None,
     report: Report = lambda _text: None,
-) -> Iterator[Comparison]:
+) -> Iterator[CheckedPrediction]:
     """Run each variant, and yield its prediction beside what was measured.
 
     Every variant gets a trial of its own: those of the calibration do not count. Latencies are
@@ -191,7 +191,9 @@ def compare(
         logical = tuned.variant(name)
         trial = run_trial(logical, tuned.settings, tuned.workers, length=length)
         predicted = tuned.predict(name)
-        found = Comparison(name, predicted.rows_per_s, tuned.measured(trial), trial.rows_per_s)
+        found = CheckedPrediction(
+            name, predicted.rows_per_s, tuned.measured(trial), trial.rows_per_s
+        )
         if not latency or not trial.rows_per_s:
             yield found
             continue
@@ -201,7 +203,7 @@ def compare(
             logical, tuned.settings, tuned.workers, rate_per_s=rate, length=_LATENCY_LENGTH
         )
         then = tuned.predict(name, rate)
-        yield Comparison(
+        yield CheckedPrediction(
             name,
             found.predicted_per_s,
             found.measured_per_s,

@@ -32,7 +32,7 @@ USER_CODE = Path(__file__).parents[1] / "user_code"
 MILEAGE = f"{USER_CODE / 'mileage.py'}:topology"
 FAILING = f"{USER_CODE / 'mileage.py'}:failing"
 SUITES = "transport, rows, streaming, checkpoints, ride-hailing, one-to-many, dynamic, "
-SUITES += "options-market"
+SUITES += "optimizer, options-market"
 COMMANDS = "run, explain, bench, simulate, optimize, doctor, list, stop, savepoint, resume, state, "
 COMMANDS += "settings, ui, metrics, completion"
 

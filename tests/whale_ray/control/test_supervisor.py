@@ -106,7 +106,7 @@ def assignment_of(sink: Sink, function: Any = lambda row: {"v": row.v}) -> Assig
     topology = whale.Topology("small")
     rows = whale.sources.iterable([{"v": i} for i in range(10)])
     topology.source(rows, id="rows").map(function, id="same").sink(sink, id="out")
-    return _assign(topology, Settings(), 1, needs_cluster=False)
+    return _assign(topology.logical_plan(), Settings(), 1, needs_cluster=False)
 
 
 def supervise(sink: Sink, journal: Journal | None = None) -> Supervisor:
@@ -241,7 +241,7 @@ def test_counters_taken_in_this_process_do_not_go_on_counting(no_leaks: None) ->
     topology.source(rows, id="rows").sink(whale.sinks.collect(), id="out")
     clock = VirtualClock()
     fleet = Watched(clock)
-    assignment = _assign(topology, Settings(), 1, needs_cluster=False)
+    assignment = _assign(topology.logical_plan(), Settings(), 1, needs_cluster=False)
     assert Supervisor(assignment, fleet, clock).run().state == "finished"
     counts = [sum(one.rows_in for one in taken.instances) for taken in fleet.taken]
     assert len(counts) > 2

@@ -22,6 +22,7 @@ from whale_ray.optimizer.dataflow import (
 from whale_ray.optimizer.decisions import (
     Choice,
     Decides,
+    DecisionLog,
     choices_after,
     log_from_yaml,
     log_to_yaml,
@@ -387,3 +388,12 @@ def test_the_log_can_be_written_read_and_stepped_through(dataflow, message_ns, c
     assert states[0] == {}
     first = steps[0]
     assert states[1] == {first.operator: Choice(dop=int(first.value))}
+
+
+def test_a_log_of_nothing_says_so_and_one_of_decisions_can_be_read_again():
+    assert DecisionLog("t").choices == {}
+    nodes = (DataflowNode("s", 10, rate_per_s=1e5, dop=1), DataflowNode("n", 25_000))
+    found = optimize(Dataflow(nodes, (DataflowEdge("s", "n"),)), SendingCosts(1_000, 0))
+    log = DecisionLog("t", found.steps)
+    assert log.choices["n"].dop == 3
+    assert log_from_yaml(log.to_yaml(), "log") == ("t", found.steps)
