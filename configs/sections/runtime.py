@@ -75,10 +75,11 @@ class RuntimeSettings:
         "calibration does; it reads a clock for every message",
     )
     source_batch_rows: int = setting(
-        8192,
-        low=1,
+        0,
+        low=0,
         high=1_048_576,
-        why="maximum rows that a source reads at a time",
+        why="maximum rows that a source reads at a time; 0: 8,192, and up to 32,768 of files of "
+        "columns where no function of Python is fused behind it",
     )
     max_drift_ms: int = setting(
         60_000,

@@ -43,12 +43,14 @@ class Source(ABC):
         bounded: the input ends by itself.
         outlives_driver: it can still be read after the process that submitted the job has ended.
         has_splits: its readers have `splits`, an instance maybe none, which is then idle.
+        in_columns: its readers take no step for each row, so that many rows at a time take less.
     """
 
     replayable: bool = True
     bounded: bool = True
     outlives_driver: bool = True
     has_splits: bool = False
+    in_columns: bool = False
 
     def check(self) -> None:
         """Raise `InputError` if the input is obviously unusable (a missing file, an empty folder).

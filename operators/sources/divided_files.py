@@ -50,6 +50,8 @@ class DividedFiles(Source, Generic[OpenFile]):
     paths: FileSet
     columns: tuple[str, ...] | None = None
 
+    in_columns = True
+
     @abstractmethod
     def open_file(self, path: str) -> AbstractContextManager[OpenFile]:
         """Open a file; raises `InputError` if it is missing, damaged or of another format."""

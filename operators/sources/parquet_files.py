@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 
-_BATCH_ROWS = 8192
+_ROWS_MIN, _ROWS_MAX = 8192, 32_768
+_DECODED_BYTES = 2 << 20
 _READ_AHEAD_BYTES = 1 << 20
 
 
@@ -88,7 +89,8 @@ def _read(
 
     rows = 0
     try:
-        for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=schema.names):
+        at_once = _rows_at_once(file, groups)
+        for batch in file.iter_batches(at_once, row_groups=groups, columns=schema.names):
             begin, rows = rows, rows + batch.num_rows
             if rows <= skip:
                 continue
@@ -99,6 +101,13 @@ def _read(
     except (pa.ArrowException, OSError) as error:
         msg = f"{path}: the Parquet file is damaged ({first_line(error)}); write it again"
         raise InputError(msg) from error
+
+
+def _rows_at_once(file: pq.ParquetFile, groups: list[int]) -> int:
+    """Return how many rows of some row groups to decode at a time: fewer if they are wide."""
+    found = [file.metadata.row_group(group) for group in groups]
+    rows, nbytes = sum(one.num_rows for one in found), sum(one.total_byte_size for one in found)
+    return max(_ROWS_MIN, min(_ROWS_MAX, _DECODED_BYTES * rows // max(nbytes, 1)))
 
 
 def _open(path: str) -> pq.ParquetFile:

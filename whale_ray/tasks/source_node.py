@@ -26,6 +26,7 @@ from ..transport.wire.batch import Batch
 from .flow import Downstream, WatermarkBoard
 from .nodes import Node
 from .predecessors import Predecessors, has_ended
+from .read_size import ReadSize
 
 ALIGNMENT_POLL_NS = 1_000_000
 """How soon a source that waits for slower ones looks again; they do not ring for it."""
@@ -62,7 +63,7 @@ class SourceNode(Node):
         output: Downstream,
         assigner: EventTimeAssigner | SplitEventTimes | None,
         slot: int | None,
-        batch_rows: int,
+        read_size: ReadSize,
         max_drift_ns: int,
         *,
         reads_to_end: bool = False,
@@ -72,7 +73,7 @@ class SourceNode(Node):
         self._output = output
         self._assigner = assigner
         self._slot = slot
-        self._batch_rows = batch_rows
+        self._read_size = read_size
         self._max_drift_ns = max_drift_ns
         self._board: WatermarkBoard | None = None
         self._reads_to_end = reads_to_end
@@ -202,7 +203,7 @@ class SourceNode(Node):
 
     def _read(self, now_ns: int) -> bool:
         with self.guard():
-            batch = self._reader.read(self._batch_rows)
+            batch = self._reader.read(self._read_size.rows)
         if self._splits is not None:
             self._splits.observe(self._reader.splits() or {}, now_ns)
             self._advance(self._splits.watermark_ns)
@@ -215,6 +216,7 @@ class SourceNode(Node):
                 self._quiet_since_ns = now_ns
             return False
         self._ready_at_ns = None
+        self._read_size.note(batch)
         self._pass_on(batch, now_ns)
         return True
 

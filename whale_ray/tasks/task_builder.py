@@ -45,6 +45,7 @@ from .partial_node import PartialNode
 from .partitioner import make_partitioner
 from .predecessors import Predecessors
 from .process_node import ProcessNode, make_process
+from .read_size import read_size
 from .ring_queue import OutRing
 from .side_input import SideInput
 from .source_node import EndedReader, SourceNode
@@ -185,6 +186,8 @@ class TaskBuilder:
         runtime = self._settings.runtime
         with naming_user_errors(context):
             reader = self._open(cast(Source, node.payload), context)
+        behind = self._plan.stage_of(node.id).operators[1:]
+        followers = [self._plan.operator(one) for one in behind]
         return SourceNode(
             context,
             self._worker,
@@ -192,7 +195,7 @@ class TaskBuilder:
             output,
             _assigner(node),
             watermark_slots(self._plan).get((node.id, context.instance)),
-            runtime.source_batch_rows,
+            read_size(runtime.source_batch_rows, cast(Source, node.payload), followers),
             int(runtime.max_drift_ms * 1e6),
             reads_to_end=node.id in self._of_tables,
         )

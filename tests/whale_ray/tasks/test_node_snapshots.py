@@ -23,6 +23,7 @@ from whale_ray.plan.physical import Stage
 from whale_ray.state.watermarks import WATERMARK_IDLE, WATERMARK_NONE
 from whale_ray.tasks.nodes import Node, SinkNode, TransformNode
 from whale_ray.tasks.predecessors import Predecessors
+from whale_ray.tasks.read_size import ReadSize
 from whale_ray.tasks.side_input import SideInput
 from whale_ray.tasks.source_node import EndedReader, SourceNode
 from whale_ray.tasks.stage_task import StageTask
@@ -90,7 +91,7 @@ def source(
     sunk = Sunk("main")
     context = instance_context(instance, parallelism, operator_id="numbers")
     assigner = EventTimeAssigner(TIME, "numbers")
-    node = SourceNode(context, 0, reader, sunk, assigner, 0, 100, 10**12)
+    node = SourceNode(context, 0, reader, sunk, assigner, 0, ReadSize(100, 100), 10**12)
     return task_of(node), sunk, node
 
 

@@ -1,0 +1,88 @@
+"""How many rows sources read at a time, as a sink sees it that is fused behind them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import whale_ray as whale
+from whale_ray.operators.sinks.collect import CollectWriter
+from whale_ray.tasks.read_size import READ_BYTES, ROWS, ROWS_IN_COLUMNS, ReadSize
+from whale_ray.transport.wire.batch import Batch
+from whale_ray.transport.wire.column import Column
+from whale_ray.transport.wire.types import Schema
+
+TOTAL = 2 * ROWS_IN_COLUMNS + 100
+
+
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that receives the number of rows of each batch that is collected."""
+    found: list[int] = []
+    write = CollectWriter.write
+
+    def noted(self: CollectWriter, batch: Batch) -> None:
+        found.append(batch.num_rows)
+        write(self, batch)
+
+    monkeypatch.setattr(CollectWriter, "write", noted)
+    return found
+
+
+def run(topology: whale.Topology, stream: Any, **settings: object) -> None:
+    stream.sink(whale.sinks.collect(), id="out")
+    whale.run(topology, settings=settings)
+
+
+def numbers(folder: Path, kind: str) -> tuple[whale.Topology, Any]:
+    """Return a topology and in it the stream of a file of numbers."""
+    table = pa.table({"n": np.arange(TOTAL)})
+    path = folder / f"n.{kind}"
+    if kind == "parquet":
+        pq.write_table(table, path, row_group_size=TOTAL)
+    else:
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table)
+    source = whale.sources.parquet(path) if kind == "parquet" else whale.sources.ipc(path)
+    topology = whale.Topology("sizes")
+    return topology, topology.source(source, id="numbers")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "ipc"])
+def test_files_of_columns_are_read_in_large_parts(
+    tmp_path: Path, kind: str, sizes: list[int]
+) -> None:
+    topology, stream = numbers(tmp_path, kind)
+    run(topology, stream.filter(whale.col("n") >= 0, id="all"))
+    assert max(sizes) == ROWS_IN_COLUMNS
+    assert sum(sizes) == TOTAL
+
+
+def test_a_function_of_python_gets_fewer_rows_at_a_time(tmp_path: Path, sizes: list[int]) -> None:
+    topology, stream = numbers(tmp_path, "ipc")
+    run(topology, stream.filter(lambda row: row.n >= 0, id="all"))
+    assert max(sizes) == ROWS
+    assert sum(sizes) == TOTAL
+
+
+def test_the_setting_wins(tmp_path: Path, sizes: list[int]) -> None:
+    run(*numbers(tmp_path, "ipc"), **{"runtime.source_batch_rows": 1000})
+    assert max(sizes) == 1000
+    assert sum(sizes) == TOTAL
+
+
+def test_wide_rows_are_read_in_small_parts() -> None:
+    size = ReadSize(ROWS, ROWS_IN_COLUMNS)
+    assert size.rows == ROWS
+    for width, rows in ((8, ROWS_IN_COLUMNS), (128, READ_BYTES // 128), (4096, ROWS)):
+        columns = [Column.of(np.zeros(10)) for _ in range(width // 8)]
+        schema = Schema.of(**{f"c{at}": "double" for at in range(len(columns))})
+        size.note(Batch(schema, columns, 10))
+        assert size.rows == rows
+    size.note(Batch.empty(Schema.of(n="int64")))
+    assert size.rows == ROWS
