@@ -28,6 +28,8 @@ def common_type(kind: DataType) -> DataType:
 
 def as_type(column: Column, kind: DataType) -> Column:
     """Return the same values in another type that can hold them; see `common_type`."""
+    if column.type == kind:
+        return column
     data = column.data if kind.kind == "bytes" else column.data.astype(kind.storage, copy=False)
     return Column(kind, data, column.offsets, column.validity)
 
