@@ -12,6 +12,7 @@ import pickle
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import cloudpickle
 
@@ -39,7 +40,7 @@ class Envelope:
         log_levels: of the driver's loggers, by name.
     """
 
-    versions: dict[str, str]
+    versions: Mapping[str, str]
     working_directory: str
     module_path: tuple[str, ...]
     inside: bytes = field(repr=False)
@@ -56,8 +57,13 @@ class Envelope:
         return replace(self, inside=b"")
 
 
-def installed_versions() -> dict[str, str]:
-    """Return the versions that driver and workers must share, Python's first."""
+@cache
+def installed_versions() -> Mapping[str, str]:
+    """Return the versions that driver and workers must share, Python's first.
+
+    Parsing what is noted of five packages takes as long as all else that a forked worker does to
+    start: so it inherits this from the process that it is forked from.
+    """
     versions = {"python": ".".join(map(str, sys.version_info[:2]))}
     for name in _COMPARED:
         try:

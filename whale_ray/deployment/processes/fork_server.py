@@ -291,9 +291,11 @@ def main(run: Callable[[int, int, str], None] | None = None) -> None:
     leave_stops_to_the_controller()
     from ...transport.wire import codec
     from ...worker import worker  # noqa: F401  # loaded for the children
+    from ..envelope import installed_versions
     from .process_worker import run_member
 
     codec.warm_up()
+    installed_versions()
     gc.collect()
     gc.freeze()  # so that collections in the children do not copy shared pages
     # Python 3.12 and later warn of a fork beside other threads. Those here are OpenBLAS' and

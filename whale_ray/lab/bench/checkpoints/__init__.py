@@ -7,6 +7,21 @@ all state in memory and most of it on disk (`spilling`). `latencies` has no coun
 
 from __future__ import annotations
 
-from .suite import PARTS, run
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .suite import PARTS, run
 
 __all__ = ["PARTS", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the suite when it is asked for: workers load this package for its jobs alone.
+
+    A worker that takes the place of another loads what the job uses first, as a user's job does.
+    """
+    if name not in __all__:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(import_module(".suite", __name__), name)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....configs.errors import JobError
-from ....control.supervisor import ALIVE
 from ....operators.keyed.keyed_process import KeyedProcess
 from ....state import declarations as state
 from ....transport.clock import SystemClock
@@ -64,6 +63,8 @@ def start(
 
 def wait_for(job: Job, what: str, is_so: Callable[[], bool]) -> None:
     """Wait until something is so; raise JobError if it takes too long, or the job has ended."""
+    from ....control.supervisor import ALIVE  # workers load this module, too
+
     until_s = _CLOCK.monotonic_ns() / 1e9 + WAIT_S_MAX
     while not is_so():
         if _CLOCK.monotonic_ns() / 1e9 > until_s or job.state not in ALIVE:
