@@ -16,6 +16,8 @@ from .index import (
     ABSENT,
     ALIVE,
     BASE,
+    OLD_FIRST,
+    START,
     STRIDE,
     TYPE_AT,
     TYPE_BUCKETS,
@@ -107,13 +109,17 @@ def empty(place: Any, first: Any, stop: Any) -> None:
 
 
 @njit(
-    numba.void(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS, _TYPE_SLOTS),
+    numba.int64(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS, _TYPE_SLOTS),
     cache=True,
     nogil=True,
     boundscheck=False,
 )
-def enter_keys(place: Any, at: Any, buckets: Any, ranks: Any, slots: Any) -> None:
-    """Let the index know the keys of living records, which it does not."""
+def enter_keys(place: Any, at: Any, buckets: Any, ranks: Any, slots: Any) -> Any:
+    """Let the index know the keys of living records, which it does not.
+
+    Returns how many records that was done for: it ends at a key that finds no place before the
+    bucket that must stay empty as long as the table grows.
+    """
     for row in range(len(slots)):
         record = place[BASE] + slots[row] * place[STRIDE]
         if (load(record + 8) & 0xFF) != ALIVE:
@@ -122,8 +128,11 @@ def enter_keys(place: Any, at: Any, buckets: Any, ranks: Any, slots: Any) -> Non
         bucket = home_of(place, at, ranks, hashed)
         while buckets[bucket] != 0:
             bucket = after(at, bucket, buckets)
+        if at[START] > 0 and bucket == at[OLD_FIRST]:
+            return np.int64(row)
         buckets[bucket] = bucket_word(hashed, slots[row])
         at[USED] += 1
+    return np.int64(len(slots))
 
 
 # -- reading beside the loop ----------------------------------------------------------------------

@@ -28,6 +28,8 @@ _LARGE_BUCKETS = 1 << 18
 """From so many buckets on, 2 MiB, a table is replaced step by step."""
 _MOVED_PER_KEY = 8
 """Buckets whose keys are moved for each key that is looked up: the old table hardly fills up."""
+_MOVED_AT_LEAST = 1 << 14
+"""So many are at each look-up, in less than a millisecond, that few rows a second end it, too."""
 _RELEASED_BUCKETS = 1 << 20
 """So many buckets of an old table are entered into the new one before their memory goes."""
 
@@ -116,7 +118,7 @@ class IndexTable:
         """Move some keys to the new table, as so many others are looked up."""
         before = int(self._at[index.MOVED])
         known = (self._place, self._at, self.buckets, self.ranks)
-        index_kernels.move_some(*known, _MOVED_PER_KEY * keys)
+        index_kernels.move_some(*known, max(_MOVED_PER_KEY * keys, _MOVED_AT_LEAST))
         size, moved = int(self._at[index.START]), int(self._at[index.MOVED])
         if moved < size:
             first = (int(self._at[index.OLD_FIRST]) + before) % size

@@ -145,7 +145,6 @@ class StoreEpochs(ABC):
 
     def _put_back(self, seal: _Seal) -> Slots:
         """Let records and index be what they were at a seal, and free what came behind it."""
-        self._table.finish()
         now = self._chunks.mark
         new = ranges_of(self._chunks.extents, now, seal.mark)
         known = (self._place, self._at, self._table.buckets, self._table.ranks)
@@ -159,7 +158,11 @@ class StoreEpochs(ABC):
             history.put_back(self._place, begin, self._images.count([one]))
         for first, stop in new:
             history.empty(self._place, first, stop)
-        history.enter_keys(*known, changed)
+        entered = history.enter_keys(*known, changed)
+        if entered < len(changed):
+            self._table.finish()
+            known = (self._place, self._at, self._table.buckets, self._table.ranks)
+            history.enter_keys(*known, changed[entered:])
         changed = changed[is_alive(self.records[["#link"]][changed])]
         self._chunks.cut(seal.mark)
         self._images.cut(seal.segment)

@@ -138,7 +138,7 @@ def test_a_large_index_grows_step_by_step() -> None:
     for part in np.split(keys, len(keys) // rows):
         insert(store, part)
         now = int(store._at[index.MOVED])
-        assert now - moved <= 8 * rows + 200
+        assert now - moved <= (1 << 14) + 200
         replaced += moved > 0 and now == 0
         growing += store._table.is_growing
         moved = now

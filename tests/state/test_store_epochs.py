@@ -200,6 +200,7 @@ class GrowingStoreMachine(StoreMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(index_table, "_LARGE_BUCKETS", 1)
         self.patch.setattr(index_table, "_MOVED_PER_KEY", 1)
+        self.patch.setattr(index_table, "_MOVED_AT_LEAST", 1)
 
     @rule(count=st.integers(100, 600))
     def find_keys_that_are_moved(self, count: int) -> None:
