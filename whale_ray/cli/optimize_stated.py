@@ -31,7 +31,7 @@ def run(parsed: argparse.Namespace) -> int:
 
     spec = read_tspec(parsed.app)
     dataflow = dataflow_of(spec)
-    sending, machine = _sending_costs(parsed.costs)
+    sending, machine = sending_costs(parsed.costs)
     cores = parsed.cores or len(os.sched_getaffinity(0))
     limits = OptimizerLimits(cores, parsed.batch_bytes_max)
     found = optimize(dataflow, sending, limits)
@@ -46,7 +46,7 @@ def run(parsed: argparse.Namespace) -> int:
     return 0 if found.throughput == 1 else EXIT_FAILURE
 
 
-def _sending_costs(named: str) -> tuple[SendingCosts, str]:
+def sending_costs(named: str) -> tuple[SendingCosts, str]:
     """Return what a message costs its sender, and where that was measured.
 
     What it costs its receiver is not in Aeolus' model: that is part of a row's processing time.

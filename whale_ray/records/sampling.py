@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -106,9 +106,9 @@ class Sampler:
             "cpu_s": metrics.cpu_s,
             "operators": [_operator(one, view) for one in metrics.operators],
             "instances": [
-                self._instance(one, worker, view.previous.get(member))
+                one
                 for member, worker in view.newest.items()
-                for one in worker.instances
+                for one in self._instances(worker, view.previous.get(member))
             ],
             "members": [_member(one, view.previous.get(n)) for n, one in view.newest.items()],
             "rings": [
@@ -166,27 +166,26 @@ class Sampler:
         self._latencies[operator_id] = total
         return total if before is None else total.since(before)
 
-    def _instance(
-        self, now: InstanceMetrics, worker: WorkerSnapshot, before: WorkerSnapshot | None
-    ) -> list[float | None]:
-        """Return operator, instance, worker, rows per s, busy, back-pressured, buffered rows."""
-        earlier = None
+    def _instances(
+        self, worker: WorkerSnapshot, before: WorkerSnapshot | None
+    ) -> Iterator[list[float | None]]:
+        """Yield operator, instance, worker, rows per s, busy, back-pressured, buffered rows."""
+        earlier: dict[tuple[str, int], InstanceMetrics] = {}
+        elapsed_ns = 0
         if before is not None:
-            key = (now.operator_id, now.instance)
-            earlier = next(
-                (one for one in before.instances if (one.operator_id, one.instance) == key), None
-            )
-        found: list[float | None] = [self._places[now.operator_id], now.instance, now.worker]
-        if before is None or earlier is None or worker.at_ns <= before.at_ns:
-            return [*found, 0, 0, 0, now.buffered_rows]
-        elapsed_ns = worker.at_ns - before.at_ns
-        return [
-            *found,
-            _short((now.rows_in - earlier.rows_in) / elapsed_ns * 1e9),
-            _short(min(1.0, (now.busy_ns - earlier.busy_ns) / elapsed_ns)),
-            _short(min(1.0, (now.blocked_ns - earlier.blocked_ns) / elapsed_ns)),
-            now.buffered_rows,
-        ]
+            earlier = {(one.operator_id, one.instance): one for one in before.instances}
+            elapsed_ns = worker.at_ns - before.at_ns
+        for now in worker.instances:
+            last = earlier.get((now.operator_id, now.instance))
+            rates: tuple[float | None, ...] = (0, 0, 0)
+            if last is not None and elapsed_ns > 0:
+                rates = (
+                    _short((now.rows_in - last.rows_in) / elapsed_ns * 1e9),
+                    _short(min(1.0, (now.busy_ns - last.busy_ns) / elapsed_ns)),
+                    _short(min(1.0, (now.blocked_ns - last.blocked_ns) / elapsed_ns)),
+                )
+            place = self._places[now.operator_id]
+            yield [place, now.instance, now.worker, *rates, now.buffered_rows]
 
 
 def _operator(one: OperatorMetrics, view: JobView) -> dict[str, Any]:

@@ -57,14 +57,15 @@ class RunReader:
         sources = {one["id"] for one in described["operators"]} - fed
         operators = [] if now is None else now["operators"]
         end = None if now is None else now["end"]
+        state = self._state(folder, now)
         return {
             "id": described["id"],
             "name": described["name"],
             "began_s": described["began_s"],
-            "state": self._state(folder, now),
-            "alive": end is None and is_alive(folder),
+            "state": state,
+            "alive": end is None and state != LOST,
             "seconds": 0 if now is None else now["at_s"],
-            "silent_s": self.silent_s(now),
+            "silent_s": 0.0 if now is None else now["silent_s"],
             "workers": len(described["worker_host"]),
             "instances": sum(stage["parallelism"] for stage in described["stages"]),
             "rows_in": sum(one["rows_in"] for one in operators if one["operator_id"] in sources),
@@ -84,7 +85,7 @@ class RunReader:
         if now is None:
             return None
         now["state"] = self._state(folder, now)
-        now["silent_s"] = self.silent_s(now)
+        now["silent_s"] = 0.0 if now["state"] == LOST else self.silent_s(now)
         return now
 
     def history(self, folder: Path, tail: HistoryTail) -> tuple[bool, list[dict[str, Any]]]:

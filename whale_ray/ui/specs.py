@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..optimizer.algorithm import optimize
-from ..optimizer.dataflow import OptimizerLimits, SendingCosts
+from ..optimizer.dataflow import OptimizerLimits
 from ..optimizer.decisions import OptimizerDecision, choices_after, log_from_yaml, log_to_yaml
 from ..tspec.dataflows import dataflow_of
 from ..tspec.reading import parse_tspec
@@ -35,8 +35,10 @@ def optimized(text: str) -> dict[str, Any]:
         UsageError: the optimizer cannot take it.
     """
     spec = parse_tspec(text, _WHERE)
+    from ..cli.optimize_stated import sending_costs
+
     limits = OptimizerLimits(len(os.sched_getaffinity(0)))
-    found = optimize(dataflow_of(spec), _sending_costs(), limits)
+    found = optimize(dataflow_of(spec), sending_costs("measured")[0], limits)
     return {
         "topology": spec.name,
         "steps": _steps(found.steps),
@@ -52,16 +54,6 @@ def drawn_log(text: str) -> dict[str, Any]:
     """Return the steps of a log of the optimizer; raises InputError."""
     topology, steps = log_from_yaml(text, "the log")
     return {"topology": topology, "steps": _steps(steps)}
-
-
-def _sending_costs() -> SendingCosts:
-    """Return what a message costs its sender, as measured on another machine."""
-    from ..cli.simulate import costs_named
-
-    costs = costs_named("measured")
-    message_s = costs.serialize.per_slice_s + costs.send.per_slice_s
-    byte_s = costs.serialize.per_byte_s + costs.send.per_byte_s
-    return SendingCosts(message_s * 1e9, byte_s * 1e9)
 
 
 def _steps(steps: tuple[OptimizerDecision, ...]) -> list[dict[str, Any]]:

@@ -8,6 +8,22 @@ export interface Box {
   height: number;
 }
 
+const GAP = 24;
+const WIDER_THAN_HIGH = 2.2;
+
+/** Rows of boxes, for what has no direction. */
+export function layInGrid(boxes: Box[]): Map<string, { x: number; y: number }> {
+  const width = Math.max(...boxes.map((box) => box.width)) + GAP;
+  const height = Math.max(...boxes.map((box) => box.height)) + GAP;
+  const columns = Math.ceil(Math.sqrt((boxes.length * WIDER_THAN_HIGH * height) / width));
+  return new Map(
+    boxes.map((box, place) => [
+      box.id,
+      { x: (place % columns) * width, y: Math.floor(place / columns) * height },
+    ]),
+  );
+}
+
 export function layOut(
   boxes: Box[],
   arrows: [string, string][],
