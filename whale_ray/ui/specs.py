@@ -34,9 +34,9 @@ def optimized(text: str) -> dict[str, Any]:
         InputError: the text is none, or lacks costs.
         UsageError: the optimizer cannot take it.
     """
-    spec = parse_tspec(text, _WHERE)
     from ..cli.optimize_stated import sending_costs
 
+    spec = parse_tspec(text, _WHERE)
     limits = OptimizerLimits(len(os.sched_getaffinity(0)))
     found = optimize(dataflow_of(spec), sending_costs("measured")[0], limits)
     return {

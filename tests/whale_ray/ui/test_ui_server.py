@@ -246,13 +246,27 @@ def test_a_text_that_is_too_large_is_refused(served):
 
 
 def test_a_port_in_use_is_one_line(served, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(ui_server, "STATIC", served.static)
     monkeypatch.setattr(UiServer.__init__, "__defaults__", (served.static,))
     port = served.url.rpartition(":")[2]
     assert main(["ui", "--port", port, "--folder", str(tmp_path)]) == 1
     assert capsys.readouterr().err == (
         f"whale-ray: port {port} is in use: name another with --port, or --port 0\n"
     )
+
+
+def test_a_job_shows_its_page(served, monkeypatch):
+    """`job.ui()`: served by this process; a notebook shows it in a frame, without the token."""
+    monkeypatch.setattr(UiServer.__init__, "__defaults__", (served.static,))
+    monkeypatch.setenv("WHALE_RAY_RECORDS__FOLDER", served.settings.folder)
+    topology = whale.Topology("shown")
+    rows = topology.source(whale.sources.iterable([{"n": 1}]), id="rows")
+    rows.sink(whale.sinks.collect(), id="out")
+    job = whale.run(topology)
+    link = job.ui()
+    base = link.url.partition("#")[0]
+    assert [one["id"] for one in requests.get(f"{base}api/jobs", timeout=60).json()] == [job.id]
+    assert job.id in link.url and "token" not in link._repr_html_()
+    assert job.ui().url == link.url  # no second server
 
 
 def test_a_page_that_was_not_built_is_one_line(tmp_path):

@@ -8,7 +8,7 @@ export interface Box {
   height: number;
 }
 
-const GAP = 24;
+const GAP = 80;
 const WIDER_THAN_HIGH = 2.2;
 
 /** Rows of boxes, for what has no direction. */
