@@ -37,7 +37,9 @@ def chunk_to_bytes(chunk: StateChunk) -> bytes:
     fields, arrays = list(table.schema), list(table.columns)
     if times is not None:
         fields.append(pa.field(_TIMES, pa.int64()))
-        arrays.append(pa.array(times))
+        # Not pa.array(times), which imports pandas to ask whether it is one of its arrays.
+        kept = pa.py_buffer(np.ascontiguousarray(times, np.int64))
+        arrays.append(pa.Array.from_buffers(pa.int64(), len(times), [None, kept]))
     said = {"rows": rows.num_rows, "times": times is not None, "waits": chunk.waits}
     schema = pa.schema(fields, metadata={_METADATA: json.dumps(said)})
     written = pa.BufferOutputStream()

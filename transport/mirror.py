@@ -50,6 +50,7 @@ from .ring_layout import (
     RECEIVED,
     RingLayout,
 )
+from .ring_readers import NO_READER, lowest_tail
 from .segment import Segment, SegmentKind
 
 _ANY_BYTES: Final = 1 << 62
@@ -221,11 +222,11 @@ class MirrorRing:
         """The position up to which bytes may be written without overtaking an open reader."""
         if self._closed:
             return self.received + self.capacity
-        return self._see_tail(kernels.lowest_tail(self._ring, self._layout.readers))
+        return self._see_tail(lowest_tail(self._ring, self._layout.readers))
 
     def _see_tail(self, tail: int) -> int:
         """Update the state from the lowest tail of the readers; return the limit."""
-        if tail == kernels.NO_READER:
+        if tail == NO_READER:
             self.abandoned = True
             tail = self.received
         elif tail > self._poisoned:

@@ -17,17 +17,15 @@ from .ring_layout import (
     FRAME_ALIGNMENT,
     HEAD,
     LENGTH_BYTES,
-    LINE_BYTES,
     PRODUCER_CLOSED,
     READER_STATE,
-    READERS,
     RECEIVED,
     WANTED_TAIL,
 )
+from .ring_readers import lowest_tail
 
 NOT_A_FRAME: Final = -2
 NOT_FINISHED: Final = -1
-NO_READER: Final = -1
 POISON: Final = 0xDB
 
 
@@ -124,20 +122,6 @@ def finish(ring: int, doorbells: int, count: int) -> None:
     """End the stream: mark it as finished, and wake the readers."""
     store_release(ring + PRODUCER_CLOSED, 1)
     _ring_all(doorbells, count)
-
-
-@kernel("int64(int64, int64)")
-def lowest_tail(ring: int, readers: int) -> int:
-    """Return the lowest tail of the readers that are not closed, or NO_READER."""
-    lowest = NO_READER
-    line = ring + READERS
-    for _ in range(readers):
-        if load_acquire(line + READER_STATE) != CLOSED:
-            tail = load_acquire(line)
-            if lowest == NO_READER or tail < lowest:
-                lowest = tail
-        line += LINE_BYTES
-    return lowest
 
 
 @kernel("int64(int64, int64, int64)")

@@ -24,6 +24,7 @@ from .channel import (
     check_held_views,
 )
 from .doorbell import Doorbell
+from .in_flight import RingProgress
 from .ring_layout import (
     CLOSED,
     EXPECTED,
@@ -35,6 +36,7 @@ from .ring_layout import (
     READERS,
     RingLayout,
 )
+from .ring_readers import NO_READER, lowest_position, open_readers
 from .segment import Bytes, Segment, Words
 
 _REFUSALS: Final = {kernels.NO_ROOM: Outcome.BACK_PRESSURED, kernels.ALL_CLOSED: Outcome.CLOSED}
@@ -95,6 +97,7 @@ class RingProducer(SendingEnd):
             (kernels.DOORBELLS, int(self._lines.ctypes.data)),
             (kernels.DOORBELL_COUNT, len(self._lines)),
             (kernels.POISONS, int(poison_released)),
+            (kernels.IN_FLIGHT_MAX, self._layout.capacity),
         ):
             state[field // 8] = value
         return state
@@ -170,6 +173,22 @@ class RingProducer(SendingEnd):
     def _beyond_limit(self) -> Outcome:
         return Outcome.CLOSED if self._closed else Outcome.TOO_LARGE
 
+    def progress(self) -> RingProgress:
+        """Return how far the readers have come; the channel must not be closed."""
+        state = self._state
+        sent = int(state[kernels.OWN_HEAD // 8])
+        taken = lowest_position(self._segment.address, self._layout.readers)
+        refusals = int(state[kernels.BACK_PRESSURED // 8])
+        return RingProgress(sent, sent if taken == NO_READER else taken, refusals)
+
+    def limit_in_flight(self, nbytes: int) -> None:
+        """Begin no frame behind `nbytes`, 1 or more, that a reader has not taken yet.
+
+        A frame may go beyond that. It is BACK_PRESSURED like one without room: the reader rings
+        when half of these bytes are read.
+        """
+        self._state[kernels.IN_FLIGHT_MAX // 8] = nbytes
+
     def drop_reader(self, reader: int) -> None:
         """Stop waiting for a reader that is known to be dead; callable from any thread."""
         line = self._layout.reader_offset(reader)
@@ -203,7 +222,7 @@ class RingProducer(SendingEnd):
     @property
     def closed_by_peer(self) -> bool:
         """Whether every reader has closed or was dropped."""
-        return not self._closed and kernels.open_readers(self._state_address) == 0
+        return not self._closed and open_readers(self._segment.address, self._layout.readers) == 0
 
     def close(self) -> None:
         """End the stream, and release the segment.

@@ -41,10 +41,11 @@ from .ring_layout import (
     LENGTH_BYTES,
     LINE_BYTES,
     PRODUCER_CLOSED,
+    READER_POSITION,
     READER_STATE,
-    READERS,
     WANTED_TAIL,
 )
+from .ring_readers import NO_READER, lowest_position, lowest_tail
 from .segment import Bytes, Words
 
 POISON: Final = 0xDB
@@ -75,6 +76,8 @@ DOORBELL_COUNT: Final = 88
 POISONS: Final = 96  # 1: overwrite what the readers have released
 PADDING_BYTES: Final = 104
 BACK_PRESSURED: Final = 112
+IN_FLIGHT_MAX: Final = 120  # no frame is begun behind so many bytes that a reader has not taken
+MIN_POSITION: Final = 128  # of the readers, as last seen
 
 # A reader's end.
 POSITION: Final = 40  # of the next frame
@@ -83,7 +86,7 @@ TAIL: Final = 56  # its own line in the ring
 OWN_TAIL: Final = 64
 DOORBELL: Final = 72  # the producer's, or 0
 
-STATE_BYTES: Final = 128
+STATE_BYTES: Final = 256
 LENGTH_SHIFT: Final = 32
 """`next_frame` returns offset | length << LENGTH_SHIFT; both are below 2**30."""
 
@@ -111,20 +114,6 @@ def frame_bytes(nbytes: int) -> int:
 
 
 @inner
-def _lowest_tail(state: int) -> int:
-    """Return the lowest tail of the readers that are not closed, or _NEVER_FITS."""
-    lowest = _NEVER_FITS
-    line = load(state + RING) + READERS
-    for _ in range(load(state + READER_COUNT)):
-        if load_acquire(line + READER_STATE) != CLOSED:
-            tail = load_acquire(line)
-            if lowest == _NEVER_FITS or tail < lowest:
-                lowest = tail
-        line += LINE_BYTES
-    return lowest
-
-
-@inner
 def _poison(state: int, start: int, stop: int) -> None:
     """Overwrite the positions from `start` to `stop`, which no reader may see any more."""
     data = load(state + DATA)
@@ -141,11 +130,23 @@ def _refresh_readers(state: int) -> int:
     """Refresh the producer's view of the readers; return the lowest tail."""
     # Closings first: a reader that closes in between is noticed at the next refresh.
     store(state + CLOSINGS_SEEN, load_acquire(load(state + RING) + CLOSINGS))
-    tail = _lowest_tail(state)
-    if load(state + POISONS) != 0 and tail != _NEVER_FITS:
+    ring, readers = load(state + RING), load(state + READER_COUNT)
+    tail = lowest_tail(ring, readers)
+    if tail == NO_READER:
+        tail = _NEVER_FITS
+    elif load(state + POISONS) != 0:
         _poison(state, load(state + MIN_TAIL), tail)
     store(state + MIN_TAIL, tail)
+    store(state + MIN_POSITION, lowest_position(ring, readers))
     return tail
+
+
+@inner
+def _is_full(state: int, end: int) -> bool:
+    """Return whether a frame up to position `end` must wait, by what was seen of the readers."""
+    in_flight = load(state + OWN_HEAD) - load(state + MIN_POSITION)
+    no_room = end - load(state + MIN_TAIL) > load(state + CAPACITY)
+    return no_room or in_flight >= load(state + IN_FLIGHT_MAX)
 
 
 @inner
@@ -155,12 +156,17 @@ def _wanted_tail(state: int, end: int) -> int:
     In a large ring a quarter must be free: a producer woken for each frame would sleep again after
     each, and every wake-up costs the reader more than a slice. A reader that has read everything
     always reaches that tail, since it may hold no more than half of the ring. A small ring is not
-    left to empty that far: the readers would have nothing to read while the producer wakes up.
+    left to empty that far: the readers would have nothing to read while the producer wakes up. Of
+    the bytes that a limit lets wait, half must have been read.
     """
     capacity = load(state + CAPACITY)
+    head = load(state + OWN_HEAD)
+    limit = load(state + IN_FLIGHT_MAX)
     wanted = end - capacity
     if capacity >= _LARGE_RING_BYTES:
-        wanted = max(wanted, load(state + OWN_HEAD) - capacity // 4 * 3)
+        wanted = max(wanted, head - capacity // 4 * 3)
+    if limit < capacity:
+        wanted = max(wanted, head - limit // 2)
     return wanted
 
 
@@ -168,15 +174,14 @@ def _wanted_tail(state: int, end: int) -> int:
 def _make_room(state: int, end: int) -> int:
     """Find room up to position `end`: 0, NO_ROOM (and ask to be woken) or ALL_CLOSED."""
     ring = load(state + RING)
-    capacity = load(state + CAPACITY)
     tail = _refresh_readers(state)
-    if tail != _NEVER_FITS and end - tail > capacity:
+    if tail != _NEVER_FITS and _is_full(state, end):
         store(ring + WANTED_TAIL, _wanted_tail(state, end))
         # Either this refresh sees the tail of a reader that moves now, or that reader, which fences
         # between storing its tail and loading the wanted tail, sees that it must ring.
         fence()
         tail = _refresh_readers(state)
-        if tail != _NEVER_FITS and end - tail > capacity:
+        if tail != _NEVER_FITS and _is_full(state, end):
             store(state + BACK_PRESSURED, load(state + BACK_PRESSURED) + 1)
             return NO_ROOM
     if load(ring + WANTED_TAIL) != 0:
@@ -198,7 +203,7 @@ def reserve(state: int, nbytes: int) -> int:
     padding = 0 if size <= to_the_end else to_the_end
     end = head + padding + size
     if (
-        end - load(state + MIN_TAIL) > capacity
+        _is_full(state, end)
         or load_acquire(load(state + RING) + CLOSINGS) != load(state + CLOSINGS_SEEN)
         or load(state + POISONS) != 0
     ):
@@ -322,18 +327,6 @@ def close_reader(state: int) -> None:
 
 
 @kernel("int64(int64)")
-def open_readers(state: int) -> int:
-    """Return how many readers are not closed."""
-    count = 0
-    line = load(state + RING) + READERS
-    for _ in range(load(state + READER_COUNT)):
-        if load_acquire(line + READER_STATE) != CLOSED:
-            count += 1
-        line += LINE_BYTES
-    return count
-
-
-@kernel("int64(int64)")
 def next_frame(state: int) -> int:
     """Step over the next frame: its offset | length << LENGTH_SHIFT, or one of the refusals.
 
@@ -365,6 +358,7 @@ def next_frame(state: int) -> int:
     if length < 0 or length > capacity // 4 or end > head:
         return NOT_A_FRAME
     store(state + POSITION, end)
+    store_release(load(state + TAIL) + READER_POSITION, end)
     store(state + FRAMES, load(state + FRAMES) + 1)
     store(state + PAYLOAD_BYTES, load(state + PAYLOAD_BYTES) + length)
     return (offset + LENGTH_BYTES) | (length << LENGTH_SHIFT)
@@ -418,6 +412,7 @@ def release(state: int, tail: int) -> None:
 def _step_back(state: int, position: int, length: int) -> None:
     """Undo `next_frame`."""
     store(state + POSITION, position)
+    store_release(load(state + TAIL) + READER_POSITION, position)
     store(state + FRAMES, load(state + FRAMES) - 1)
     store(state + PAYLOAD_BYTES, load(state + PAYLOAD_BYTES) - length)
 

@@ -8,8 +8,8 @@ One process writes, every reader reads every frame. The same structure serves re
        192      received                                         of a mirror, by its writer
        256      head                                             written by the producer only
        384      wanted tail | producer closed | closings         all three rarely written
-       512      reader 0: tail | state                           written by reader 0
-       640      reader 1: tail | state
+       512      reader 0: tail | state | position                written by reader 0
+       640      reader 1: tail | state | position
        ...      zero up to the next page
     data offset capacity bytes of frames, capacity being a power of two
 
@@ -35,6 +35,8 @@ never holds padding alone. Frames become visible when the head moves past them.
 - *producer closed*: 1 once no frame will follow.
 - *closings*: counts changes of reader states, so that the producer reads these only then.
 - *state*: 0 expected (not attached yet, but counted, so that it misses nothing), 1 open, 2 closed.
+- *position*: up to where the reader has taken frames, which it may hold longer; a tap, which reads
+  bytes, leaves it at 0.
 """
 
 from __future__ import annotations
@@ -59,6 +61,8 @@ CLOSINGS: Final = 400
 READERS: Final = 512
 READER_STATE: Final = 8
 """Offset of a reader's state from its tail."""
+READER_POSITION: Final = 16
+"""Offset of a reader's position from its tail."""
 
 EXPECTED: Final = 0
 OPEN: Final = 1
@@ -67,7 +71,7 @@ CLOSED: Final = 2
 RING_BYTES_MIN: Final = 1 << 12
 RING_BYTES_MAX: Final = 1 << 30
 READERS_MAX: Final = 4096
-_LAYOUT_VERSION: Final = 1
+_LAYOUT_VERSION: Final = 2
 
 
 def max_frame_bytes_of(capacity: int) -> int:

@@ -36,6 +36,13 @@ class CheckpointSettings:
         high=24 * _HOUR_MS,
         why="time for all snapshots of a checkpoint to be written, and for each step after it",
     )
+    in_flight_ms: int = setting(
+        10,
+        low=0,
+        high=_HOUR_MS,
+        why="bytes wait for their reader on the same host about so long, so that a checkpoint's "
+        "markers are not behind whole rings; 0: until the ring is full",
+    )
     keep: int = setting(
         3,
         low=1,

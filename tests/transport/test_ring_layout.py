@@ -27,10 +27,10 @@ def at(image: bytearray, offset: int, content: bytes) -> None:
 def golden_image() -> bytearray:
     """Return a ring of 4 KiB with two readers, a frame of 3 bytes, a padding and a frame."""
     image = bytearray(4096 + 4096)
-    at(image, 128, int64(1, 4096, 2, 4096))  # version, capacity, readers, data offset
+    at(image, 128, int64(2, 4096, 2, 4096))  # version, capacity, readers, data offset
     at(image, 256, int64(4096 + 1024))  # head
-    at(image, 512, int64(1024 * 3 + 64, 1))  # reader 0: tail, open
-    at(image, 640, int64(4096 + 1024, 1))  # reader 1
+    at(image, 512, int64(1024 * 3 + 64, 1, 1024 * 3 + 64))  # reader 0: tail, open, position
+    at(image, 640, int64(4096 + 1024, 1, 4096 + 1024))  # reader 1
     data = 4096
     at(image, data, int64(1016) + b"\3" * 1016)  # the frame after the wrap
     at(image, data + 1024, int64(1016) + b"\1" * 1016)
@@ -124,7 +124,7 @@ def test_an_unknown_reader_is_refused():
 
 def test_a_segment_that_is_no_ring():
     segment = Segment.create(8192, "label", "job", "private")
-    with pytest.raises(ResourceError, match="holds no ring of layout version 1: all workers"):
+    with pytest.raises(ResourceError, match="holds no ring of layout version 2: all workers"):
         RingLayout.read(segment)
     segment.words(128, 160)[:] = (1, 4096, 2, 8192)
     with pytest.raises(ResourceError, match="holds no ring"):

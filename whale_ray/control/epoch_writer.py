@@ -10,6 +10,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from ..configs.errors import ClaimLostError, OutputError, WhaleError
 from ..operators.sinks.base import CommitId, Staged
@@ -275,7 +276,8 @@ def parts_of(snapshots: Iterable[events.Part]) -> tuple[OperatorPart, ...]:
     return tuple(sorted(found, key=lambda one: (one.operator_id, one.instances)))
 
 
-def program_versions() -> dict[str, str]:
+@cache
+def program_versions() -> Mapping[str, str]:
     """Return the versions of the programs that write a manifest."""
     return {
         "python": ".".join(map(str, sys.version_info[:2])),

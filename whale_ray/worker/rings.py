@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..metrics.counters import RingLoad
-from ..plan.assignment import Assignment
+from ..plan.assignment import Assignment, has_checkpoints
 from ..plan.physical import Edge, PhysicalPlan
 from ..plan.streams import RingSpec
 from ..tasks.ring_queue import OutRing
 from ..transport.channel import Channel
 from ..transport.clock import Clock
 from ..transport.handles import BoardHandle, RingHandle
+from ..transport.in_flight import InFlightLimit
 from ..transport.inproc import create_inproc_ring
 from ..transport.mirror import make_memory
+from ..transport.ring import RingProducer
 from ..transport.segment import Segment
 from ..transport.shm import attach_ring, create_ring
 from .boards import HostBoard
@@ -41,6 +43,10 @@ class RingSet:
         self.transports = CustomTransports(assignment, worker, attempt, clock)
         self._own_ends: dict[int, Channel] = {}
         self._mirrors: list[Segment] = []
+        in_flight_ms = assignment.settings.checkpoints.in_flight_ms
+        self._in_flight_ns = in_flight_ms * 1_000_000 if has_checkpoints(assignment) else 0
+        self._limited: list[tuple[RingProducer, InFlightLimit]] = []
+        self._measured_at_ns = 0
         self.out_rings: dict[int, list[OutRing]] = {}
         self.in_channels: list[tuple[RingSpec, Channel]] = []
 
@@ -74,6 +80,9 @@ class RingSet:
                     kind=self._settings.segment_kind,
                     poison_released=self._settings.poison_released,
                 )
+            if self._in_flight_ns and set(readers) <= set(spec.consumer_workers):
+                limit = InFlightLimit(self._in_flight_ns, spec.capacity_bytes)
+                self._limited.append((producer, limit))
             edge = self._plan.edges[spec.edge]
             instances = self._instances_behind(edge, spec.consumer_workers)
             ring = OutRing(
@@ -129,6 +138,18 @@ class RingSet:
                 fill = lag / counted.capacity_bytes if counted.capacity_bytes else 0.0
                 found.append(RingLoad(ring.stream, fill, counted.frames, counted.payload_bytes))
         return tuple(found)
+
+    def limit_in_flight(self, now_ns: int) -> None:
+        """Limit what may wait in rings by how fast they are read; called at every turn.
+
+        In a job without checkpoints there is no limit, and neither in rings that a relay forwards:
+        those on the other hosts would fill all the same.
+        """
+        if not self._limited or now_ns < self._measured_at_ns + self._in_flight_ns:
+            return
+        self._measured_at_ns = now_ns
+        for producer, limit in self._limited:
+            producer.limit_in_flight(limit.observe(now_ns, producer.progress()))
 
     def close(self) -> None:
         """Close all channels and the board."""

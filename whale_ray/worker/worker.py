@@ -363,6 +363,7 @@ class Worker:
     def _turn(self, now_ns: int) -> bool:
         """Give every reader, task and writer one turn; return whether anything moved."""
         progress = False
+        self._opened.limit_in_flight(now_ns)
         for reader in self._readers:
             if reader.poll(now_ns):
                 self._meter.charge(reader.stage)
