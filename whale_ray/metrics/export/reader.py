@@ -86,15 +86,24 @@ class JobReader:
             status = self._status()
             families = []
             for group in CATALOGUE:
-                subjects = list(group.subjects(status))
+                subjects = [(self._kept(group, one), one) for one in group.subjects(status)]
                 families += [self._family(group, metric, subjects) for metric in group.metrics]
         return [family for family in families if family.samples]
 
-    def _family(self, group: Group, metric: Metric, subjects: list[Subject]) -> Family:
+    def _kept(self, group: Group, subject: Subject) -> tuple[str, ...]:
+        """Return a subject's values of the labels that are exported."""
+        if self._per_instance or INSTANCE_LABEL not in group.labels:
+            return subject.labels
+        at = group.labels.index(INSTANCE_LABEL)
+        return (*subject.labels[:at], *subject.labels[at + 1 :])
+
+    def _family(
+        self, group: Group, metric: Metric, subjects: list[tuple[tuple[str, ...], Subject]]
+    ) -> Family:
         names = labels_of(group, metric, per_instance=self._per_instance)
         found: dict[tuple[str, ...], list[Sample]] = {}
-        for subject in subjects:
-            for key, sample in self._samples(group, metric, subject):
+        for kept, subject in subjects:
+            for key, sample in self._samples(metric, kept, subject):
                 found.setdefault(key, []).append(sample)
         samples = {
             (*self._common, *key): _together(metric, several) for key, several in found.items()
@@ -102,15 +111,10 @@ class JobReader:
         return Family(metric, names, samples)
 
     def _samples(
-        self, group: Group, metric: Metric, subject: Subject
+        self, metric: Metric, kept: tuple[str, ...], subject: Subject
     ) -> Iterator[tuple[tuple[str, ...], Sample]]:
         """Yield what a subject has of a metric, by the labels that are exported."""
         figures = metric.of(subject.source)
-        kept = tuple(
-            value
-            for name, value in zip(group.labels, subject.labels, strict=True)
-            if self._per_instance or name != INSTANCE_LABEL
-        )
         if isinstance(figures, Mapping):
             counts: defaultdict[str, float] = defaultdict(float)
             for value, figure in figures.items():
