@@ -66,16 +66,15 @@ def _optimize(
 ) -> int:
     from ..optimizer.decisions import log_to_yaml
     from ..plan.preflight import preflight
-    from ..tspec.reading import read_tspec
-    from ..tspec.writing import optimized_spec, tspec_to_yaml
+    from ..tspec.exporting import spec_of
+    from ..tspec.writing import tspec_to_yaml
+    from ..tuning.applying import with_choices
     from ..tuning.optimizing import compare, readable, tune
 
     logical = topology.logical_plan()
     preflight(logical, checkpoints=False, restores=False)
-    is_tspec = parsed.app.endswith((".yaml", ".yml"))
-    if parsed.write and not is_tspec:
-        msg = "--write is for tspec files; --log writes the decisions on a topology in Python"
-        raise UsageError(msg)
+    if parsed.write:
+        spec_of(logical)  # refused before anything is measured
     with readable(logical, settings) as prepared:
         tuned = tune(
             prepared,
@@ -90,9 +89,9 @@ def _optimize(
     if parsed.log:
         write_file(parsed.log, log_to_yaml(topology.name, tuned.optimization.steps))
     if parsed.write:
-        spec = read_tspec(parsed.app)
-        changed = optimized_spec(spec, tuned.optimization.choices)
-        write_file(parsed.write, tspec_to_yaml(changed))
+        choices = tuned.optimization.choices
+        changed = with_choices(logical, tuned.calibration.plan, choices)
+        write_file(parsed.write, tspec_to_yaml(spec_of(changed)))
     if parsed.json:
         sys.stdout.write(json.dumps(_as_json(tuned, found)) + "\n")
     else:

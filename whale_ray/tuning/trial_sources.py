@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..api.topology.functions import ColumnFunction
 from ..operators.sinks.collect import CollectSink
 from ..operators.sinks.each import EachBatch
 from ..operators.sinks.files import FileSink
@@ -136,7 +137,10 @@ def is_measured(sink: Sink) -> bool:
 
 
 def _is_simulated(sink: Sink) -> bool:
-    return isinstance(sink, EachBatch) and isinstance(sink.function, BusyBatches)
+    match sink:
+        case EachBatch(function=ColumnFunction(function=BusyBatches())):
+            return True
+    return False
 
 
 def _nothing(_batch: object) -> None:

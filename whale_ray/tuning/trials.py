@@ -59,7 +59,7 @@ class TrialLength:
     warm_up_s: float = 2.5
     measured_s: float = 1.5
     wall_s: float = 15.0
-    start_s: float = 120.0
+    start_s: float = 600.0
 
 
 @dataclass(frozen=True)

@@ -150,6 +150,20 @@ class Topology:
         """
         return self._registry.logical_plan()
 
+    def to_tspec(self) -> str:
+        """Return the topology as a `tspec` file (YAML), which `run`, `explain`, `optimize` take.
+
+        Operators are written by import path, with plain arguments, filters as text.
+
+        Raises:
+            TopologyError: as `logical_plan`.
+            UsageError: an operator is of a kind that such files lack, or cannot be imported.
+        """
+        from ...tspec.exporting import spec_of
+        from ...tspec.writing import tspec_to_yaml
+
+        return tspec_to_yaml(spec_of(self.logical_plan()))
+
     def explain(
         self,
         workers: int | None = None,
