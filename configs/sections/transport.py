@@ -79,19 +79,6 @@ class TransportSettings:
         high=0.5,
         why="share of a ring that kept views may occupy; beyond it the job fails",
     )
-    push_slots: int = setting(
-        8,
-        low=2,
-        high=4096,
-        why="slots (credits) of a push channel, Slash's c; a message uses at most half of them",
-    )
-    push_slot_bytes: int = setting(
-        64 * KIB,
-        low=KIB,
-        high=MIB,
-        power_of_two=True,
-        why="bytes of a slot of a push channel, Slash's m, including a footer of 32 bytes",
-    )
     port_range_low: int = setting(
         0,
         low=0,

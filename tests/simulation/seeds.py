@@ -24,7 +24,6 @@ _SCENARIOS_PACKAGE = f"{__package__}.scenarios"
 SCENARIOS = {
     name: f"{_SCENARIOS_PACKAGE}.{name}:SCENARIO"
     for name in (
-        "push",
         "resumption",
         "forwarding",
         "moving",

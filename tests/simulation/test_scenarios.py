@@ -57,13 +57,11 @@ from whale_ray.transport.links.manager import LinkManager
 from whale_ray.transport.links.messages import SEQUENCE_MASK
 from whale_ray.transport.links.peer import Peer
 from whale_ray.transport.links.streams import StreamSender
-from whale_ray.transport.push.protocol import PushReceiver, PushSender
 
 PAST_FAILURES = Path(__file__).with_name("past_failures")
 SEEDS = {
-    "push": 250,
-    "resumption": 150,
-    "forwarding": 100,
+    "resumption": 300,
+    "forwarding": 200,
     "moving": 125,
     "multicast": 500,
     "epochs": 500,
@@ -88,7 +86,7 @@ def _print_base(request: pytest.FixtureRequest) -> None:
 
 def test_every_scenario_has_its_share_of_seeds():
     assert SEEDS.keys() == SCENARIOS.keys()
-    assert SEEDS["push"] + SEEDS["resumption"] + SEEDS["forwarding"] == 500
+    assert SEEDS["resumption"] + SEEDS["forwarding"] == 500
     assert SEEDS["multicast"] == SEEDS["epochs"] == SEEDS["store"] == SEEDS["tasks"] == 500
     assert {path.stem for path in PAST_FAILURES.glob("*.txt")} <= SEEDS.keys()
 
@@ -197,14 +195,6 @@ def give_back_what_was_only_sent(offer: Offer) -> None:
 
 def do_nothing(self: object) -> None:
     return None
-
-
-def take_a_use_twice(receiver: PushReceiver, word: int) -> int | None:
-    return None if word & 1 else (word >> 1) % receiver.slots
-
-
-def give_back_too_much(receiver: PushReceiver) -> int:
-    return min(receiver.received, receiver.returned + 1) << 1
 
 
 def forget_pinned_floors(floors: SourceFloors, child: int, told: Acknowledgement) -> None:
@@ -364,9 +354,6 @@ FAULTS: list[tuple[str, type | ModuleType, str, Callable[..., Any] | property]] 
     ("resumption", ControlOutbox, "reconnected", do_nothing),
     ("forwarding", StreamSender, "subscribed", resume_behind_what_was_sent),
     ("forwarding", Offer, "release", give_back_what_was_only_sent),
-    ("push", PushSender, "reconnected", do_nothing),
-    ("push", PushReceiver, "slot_for", take_a_use_twice),
-    ("push", PushReceiver, "credit_word", property(give_back_too_much)),
     ("resumption", LinkManager, "_established", keep_the_link_that_is_replaced),
     ("moving", LinkManager, "move", move_with_a_payload_half_received),
     ("moving", LinkManager, "_stop_dialling", let_handshakes_go_on),

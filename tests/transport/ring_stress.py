@@ -41,7 +41,6 @@ import numpy as np
 from whale_ray.transport.channel import Frame, Outcome
 from whale_ray.transport.doorbell import Doorbell, DoorbellBoard
 from whale_ray.transport.handles import BoardHandle, RingHandle
-from whale_ray.transport.push.channel import PushSendingEnd
 from whale_ray.transport.ring import RingConsumer, RingProducer
 from whale_ray.transport.ring_layout import HEAD
 from whale_ray.transport.segment import SHM_DIRECTORY, Segment, SegmentKind, Words, sweep_stale
@@ -243,7 +242,7 @@ def numbers_until(all_killed: Callable[[], bool], further: int) -> Iterator[int]
 
 
 def send_all(
-    end: RingProducer | PushSendingEnd,
+    end: RingProducer,
     doorbell: Doorbell,
     chance: random.Random,
     numbers: Iterable[int],
@@ -270,9 +269,7 @@ def send_all(
     return {"sent": sent, "got_through": True}
 
 
-def _put(
-    end: RingProducer | PushSendingEnd, content: np.ndarray, number: int, slack: int
-) -> Outcome:
+def _put(end: RingProducer, content: np.ndarray, number: int, slack: int) -> Outcome:
     if number % 2:
         return end.put_copy(content)
 

@@ -240,8 +240,6 @@ def test_control_messages_pass_and_wait_until_they_are_taken():
         ("child", encode(messages.FINISHED, 0, 9), "a parent, sent finished for 9"),
         ("child", encode(messages.GOODBYE, 0, 0), "a parent, sent goodbye for 0"),
         ("child", encode(messages.GOODBYE, 0, messages.NO_STREAM), "closed the link on purpose"),
-        ("child", encode(messages.PUSH, 0, 4, 0, 0, 1), "sent push for 4"),
-        ("child", encode(messages.CREDIT, 0, 4, 0), "sent credit for 4"),
         ("parent", encode(messages.GRANT, 0, 9), "grants stream 9, which it has not subscribed"),
         ("parent", encode(messages.SUBSCRIBE, 0, 0, 0, 64, detail=13), "mirror .* has 8,192 bytes"),
         ("parent", encode(messages.GRANT, 0, 0), "that was not subscribed on this link"),

@@ -30,7 +30,6 @@ from .control import ControlMessage
 from .messages import (
     CAPACITY_BITS,
     CONTROL,
-    CREDIT,
     DATA,
     DATA_BYTES_MAX,
     ECHO,
@@ -42,7 +41,6 @@ from .messages import (
     KIND_NAMES,
     NO_STREAM,
     POSITION_MAX,
-    PUSH,
     SEQUENCE_MASK,
     SUBSCRIBE,
     LinkHeader,
@@ -50,7 +48,6 @@ from .messages import (
     encode,
 )
 from .peer import Peer
-from .pushes import Pushes
 from .turns import Turns
 
 _MS: Final = 1_000_000
@@ -117,7 +114,6 @@ class Link:
         self._echo: int | None = None
         self._acknowledged_taken = -1
         self.turns = Turns()
-        self.pushes: Final = Pushes(peer)
         self._header: LinkHeader | None = None
         self._counted = 0  # bytes of its payload that are counted as received
         self._content = bytearray()
@@ -143,10 +139,7 @@ class Link:
         self._heard_ns = now_ns
 
     def check_silence(self, now_ns: int) -> None:
-        """Raise LinkBrokenError if nothing was heard for too long, or the peer has ended it."""
-        if self.pushes.superseded:
-            msg = f"host {self.peer.host!r} pushes by another link now"
-            raise LinkBrokenError(msg, "superseded")
+        """Raise LinkBrokenError if nothing was heard for too long."""
         silent_ns = now_ns - self._heard_ns
         if silent_ns >= self._times.silence_ns:
             msg = f"host {self.peer.host!r} has been silent for {silent_ns // _MS:,} ms"
@@ -181,8 +174,6 @@ class Link:
             self._tell_parent(buffers, now_ns)
         self._tell_alive(buffers, now_ns)
         self._send_control(buffers)
-        if self.peer.push_sources or self.peer.push_sinks:
-            self._send_push(buffers, max_bytes)
         if self.role is Role.CHILD:
             self._send_data(buffers, max_bytes)
 
@@ -257,13 +248,6 @@ class Link:
             self._append(buffers, CONTROL, 0, message.number, outbox.mark, size)
             buffers.append(message.content)
 
-    def _send_push(self, buffers: Buffers, max_bytes: int) -> None:
-        for channel, credits_in_all in self.pushes.credits_due():
-            self._append(buffers, CREDIT, channel, credits_in_all)
-        for channel, word, payload in self.pushes.due(max_bytes):
-            self._append(buffers, PUSH, channel, word, 0, len(payload))
-            buffers.append(payload)
-
     def _send_data(self, buffers: Buffers, max_bytes: int) -> None:
         """Send of all streams in turn until none has more, or about `max_bytes`."""
         for outgoing, start, stop in self.turns.plan(self.peer.outgoing, max_bytes):
@@ -294,8 +278,6 @@ class Link:
         if message.kind == CONTROL:
             self._content = bytearray(message.length)
             return message.length, (memoryview(self._content),)
-        if message.kind == PUSH:
-            return message.length, self._place_push(message)
         self._TAKE[message.kind](self, message)
         return 0, ()
 
@@ -333,7 +315,11 @@ class Link:
         if incoming is None:
             return self._wasted_places(message.length)
         places = incoming.writable(message.position, message.length)
-        return self._wanted_or_waste(places, message.length)
+        if places is not None:
+            self.wasted = False
+            return places
+        self.peer.counters.duplicates += 1
+        return self._wasted_places(message.length)
 
     def _sent_to(self, message: LinkHeader) -> Incoming | None:
         """Return the stream that a parent's message is about; None if it is stale."""
@@ -351,22 +337,6 @@ class Link:
             return None
         self.peer.counters.stale += 1
         return self._wasted_places(missing)
-
-    def _place_push(self, message: LinkHeader) -> tuple[memoryview, ...]:
-        sink = self.pushes.sink_of(message.stream)
-        if sink is None:
-            raise self._misplaced(message)
-        place = sink.writable(message.position, message.length)
-        return self._wanted_or_waste(None if place is None else (place,), message.length)
-
-    def _wanted_or_waste(
-        self, places: tuple[memoryview, ...] | None, length: int
-    ) -> tuple[memoryview, ...]:
-        if places is not None:
-            self.wasted = False
-            return places
-        self.peer.counters.duplicates += 1
-        return self._wasted_places(length)
 
     def _wasted_places(self, length: int) -> tuple[memoryview, ...]:
         self.wasted = True
@@ -396,12 +366,8 @@ class Link:
             content = ControlMessage(message.position, bytes(self._content))
             if not self.peer.inbox.arrived(message.extra, content):
                 self.peer.counters.duplicates += 1
-        elif self.wasted:
-            return
-        elif message.kind == DATA:
+        elif not self.wasted:
             self._count_data(message, message.length)
-        else:
-            self.peer.push_sinks[message.stream].arrived(message.position, message.length)
 
     def _misplaced(self, message: LinkHeader) -> ProtocolError:
         kind = KIND_NAMES[message.kind]
@@ -435,12 +401,6 @@ class Link:
         if rtt_ns >= 0:
             self.peer.counters.rtt_ns = rtt_ns
 
-    def _take_credit(self, message: LinkHeader) -> None:
-        source = self.peer.push_sources.get(message.stream)
-        if source is None:
-            raise self._misplaced(message)
-        source.credited(message.position)
-
     def _take_goodbye(self, message: LinkHeader) -> None:
         if message.stream == NO_STREAM:
             msg = f"host {self.peer.host!r} closed the link on purpose"
@@ -457,7 +417,6 @@ class Link:
         GRANT: _take_grant,
         FINISHED: _take_finished,
         HEARTBEAT: _take_heartbeat,
-        CREDIT: _take_credit,
         GOODBYE: _take_goodbye,
     }
 
@@ -473,7 +432,6 @@ class Link:
         self.over = True
         if self.peer.speaker is self:
             self.peer.speaker = None
-        self.pushes.ended()
         if self.role is Role.CHILD:
             self.peer.child_disconnected()
         else:

@@ -377,7 +377,7 @@ class LinkManager(Generic[H, C]):
     def receive(self, connection: C, now_ns: int) -> bool:
         """Take what has come over a connection; return whether anything has."""
         link = connection.link
-        if link is None or link.over or link.pushes.superseded:
+        if link is None or link.over:
             return False
         try:
             return connection.receive(link, now_ns)

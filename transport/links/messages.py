@@ -22,8 +22,6 @@ FINISHED   `stream` ends at `position`; this answers subscription number `detail
 HEARTBEAT  `detail` 0: my clock says `position` ns; 1: your clock said so, back to you. Of the
            control messages that bear your mark `stream`, I have `extra` (modulo 2**32)
 CONTROL    `length` bytes of my control message number `position`; `extra` is my mark
-PUSH       `length` bytes for the slot word `position` of push channel `stream`
-CREDIT     the sender of push channel `stream` has been given `position` credits in all
 GOODBYE    I want `stream` no more; with `stream` NO_STREAM: I close this connection on purpose
 =========  ========================================================================================
 
@@ -41,7 +39,7 @@ from ..ring_layout import FRAME_ALIGNMENT, RING_BYTES_MAX
 
 MAGIC: Final = 0x4B4C4857
 """The bytes ``WHLK``."""
-VERSION: Final = 2
+VERSION: Final = 3
 HEADER_BYTES: Final = 32
 
 DATA: Final = 1
@@ -50,9 +48,7 @@ GRANT: Final = 3
 FINISHED: Final = 4
 HEARTBEAT: Final = 5
 CONTROL: Final = 6
-PUSH: Final = 7
-CREDIT: Final = 8
-GOODBYE: Final = 9
+GOODBYE: Final = 7
 KIND_NAMES: Final = {
     DATA: "data",
     SUBSCRIBE: "subscribe",
@@ -60,8 +56,6 @@ KIND_NAMES: Final = {
     FINISHED: "finished",
     HEARTBEAT: "heartbeat",
     CONTROL: "control",
-    PUSH: "push",
-    CREDIT: "credit",
     GOODBYE: "goodbye",
 }
 
@@ -77,7 +71,6 @@ POSITION_MAX: Final = (1 << 62) - 1
 DATA_BYTES_MAX: Final = 1 << 20
 """Of one message."""
 CONTROL_BYTES_MAX: Final = 1 << 16
-PUSH_BYTES_MAX: Final = 1 << 20
 
 ECHO: Final = 1
 """The detail of a heartbeat that answers one."""
@@ -92,7 +85,6 @@ assert _HEADER.size == _PAYLOAD.size == HEADER_BYTES
 _LENGTHS: Final = {
     DATA: (FRAME_ALIGNMENT, DATA_BYTES_MAX),
     CONTROL: (1, CONTROL_BYTES_MAX),
-    PUSH: (1, PUSH_BYTES_MAX),
 }
 _NOTHING: Final = (0, 0)
 
@@ -183,10 +175,8 @@ def _check_fields(kind: int, detail: int, stream: int, position: int, extra: int
         good = detail <= ECHO
     elif kind == CONTROL:
         good = not (detail or stream)
-    elif kind == GOODBYE:
-        good = not (detail or extra or position)
     else:
-        good = not (detail or extra)
+        good = not (detail or extra or position)
     if not good:
         raise _unused(kind)
 

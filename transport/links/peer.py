@@ -1,7 +1,7 @@
 """What a host knows of a peer, whichever links to it come and go.
 
-A link (link.py) lives as long as its connection; streams, control messages, push channels and
-counters outlive it, and are found here by the next one.
+A link (link.py) lives as long as its connection; streams, control messages and counters outlive it,
+and are found here by the next one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from ...configs.errors import ProtocolError
 from .attached import Incoming, Offer
@@ -19,45 +19,6 @@ from .outgoing import Outgoing
 
 EARLY_MAX: Final = 4096
 """Subscriptions to streams that are not offered yet, of one child."""
-
-
-class PushSource(Protocol):
-    """The sending half of a push channel, as a link sees it (push/wire.py)."""
-
-    def next_message(self) -> tuple[int, memoryview] | None:
-        """Return the next slot word and payload (1 byte to 1 MiB), None if there is none now.
-
-        The payload's memory must stay as it is until it is credited, or sent again.
-        """
-        ...
-
-    def credited(self, credits_in_all: int) -> None:
-        """Take note of the credits given so far. Raises ProtocolError if they make no sense."""
-        ...
-
-    def reconnected(self) -> None:
-        """Take note that what is not known to have arrived must be sent again."""
-        ...
-
-
-class PushSink(Protocol):
-    """The receiving half of a push channel, as a link sees it (push/wire.py)."""
-
-    def writable(self, word: int, nbytes: int) -> memoryview | None:
-        """Return where the payload of a slot word goes; None to drop it (it is here already).
-
-        Raises ProtocolError for a word that makes no sense.
-        """
-        ...
-
-    def arrived(self, word: int, nbytes: int) -> None:
-        """Take note that the payload is in its place. Raises ProtocolError if it is damaged."""
-        ...
-
-    @property
-    def credits_in_all(self) -> int:
-        """Credits given to the sender so far; it is told whenever the number has changed."""
-        ...
 
 
 @dataclass(slots=True)
@@ -105,8 +66,6 @@ class Peer:
         """Streams that this host reads from it, as its parent."""
         self.outbox: Final = ControlOutbox(mark, control_messages_max)
         self.inbox: Final = ControlInbox(control_messages_max)
-        self.push_sources: Final[dict[int, PushSource]] = {}
-        self.push_sinks: Final[dict[int, PushSink]] = {}
         self.counters: Final = LinkCounters()
         self.changed: Final[dict[int, Incoming]] = {}
         """Incoming streams with something to publish; `Neighbours.publish` clears it."""
@@ -114,10 +73,6 @@ class Peer:
         """Streams that it still sends on the present link, and must be told to stop."""
         self.speaker: object = None
         """The link that control messages go by, if any does."""
-        self.pushes_out: object = None
-        """The link's `Pushes` that push messages go by, if any link stands."""
-        self.pushes_in: object = None
-        """The link's `Pushes` that they came by last."""
         self._former: set[int] = set()
         self._early: dict[int, tuple[int, int, int, int]] = {}
         self._offers = offers

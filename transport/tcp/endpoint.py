@@ -30,7 +30,6 @@ from ..links.handshake import Identity
 from ..links.link import LinkTimes
 from ..links.manager import LinkManager
 from ..links.neighbours import Neighbours
-from ..links.peer import PushSink, PushSource
 from ..links.reachability import Reachability
 from ..links.statistics import Declined, LinkStatistics, Unreachable, statistics_of
 from ..mirror import MirrorRing, RingTap
@@ -173,14 +172,6 @@ class TcpEndpoint:
         dialled again; what is kept for it as a child is kept until it is dismissed.
         """
         self._manager.forget(host)
-
-    def push_source(self, host: str, channel: int, source: PushSource) -> None:
-        """Send what `source` has to the push channel `channel` of `host`."""
-        self._neighbours.peer(host).push_sources[channel] = source
-
-    def push_sink(self, host: str, channel: int, sink: PushSink) -> None:
-        """Take what `host` sends to the push channel `channel`."""
-        self._neighbours.peer(host).push_sinks[channel] = sink
 
     def send_control(self, host: str, message: bytes) -> Outcome:
         """Queue a message for `host`: it arrives once, in order, whatever happens to links.

@@ -23,7 +23,6 @@ from ..links.messages import (
     CONTROL,
     DATA,
     HEADER_BYTES,
-    PUSH,
     SUBSCRIBE,
     LinkHeader,
     decode,
@@ -34,11 +33,10 @@ from ..mirror import MirrorRing
 from ..tcp.connection import TcpConnection, broken_by, fill
 from ..tcp.watch import ENDED, READABLE
 from . import frames
-from .frames import FRAME_BYTES, ITEMS_MAX, Credits, RemoteMemory, RemoteSlots
+from .frames import FRAME_BYTES, ITEMS_MAX, Credits, RemoteMemory
 from .link_resources import Agreement, Data
 from .payload_reader import PayloadReader, ReadRequest
 from .payload_sender import COPY, WAIT, PayloadSender
-from .pushing import Pusher
 from .queue_pair import POLL_MAX, QueuePair
 from .send_queue import SendQueue
 
@@ -47,7 +45,7 @@ TURN_BYTES: Final = 2 << 20
 _POLLS_MAX: Final = 8
 _LAST_WORDS_POLLS_MAX: Final = 20_000
 _KIND_AT: Final = 5
-_WITH_PAYLOAD: Final = frozenset({DATA, CONTROL, PUSH})
+_WITH_PAYLOAD: Final = frozenset({DATA, CONTROL})
 
 _Item: TypeAlias = "ReadRequest | int | tuple[int, memoryview]"
 """A received item: a payload to READ, the end of a frame (its buffer), or (kind, content)."""
@@ -83,7 +81,6 @@ class VerbsConnection:
             reads, resources.regions, self._mirror_access, pair.receives_max
         )
         self._payload_sender = PayloadSender(pair, resources.regions, agreed.sends_data)
-        self._pusher = Pusher(resources)
         self._inbox = [
             resources.inbox.view[slot * FRAME_BYTES : (slot + 1) * FRAME_BYTES]
             for slot in range(pair.receives_max)
@@ -170,7 +167,6 @@ class VerbsConnection:
         """
         moved = self._send_queue.send_credits()
         moved |= self._answer_fences()
-        moved |= self._announce_slots(link)
         left = TURN_BYTES
         while left > 0:
             if not self.unsent and not self._send_fences():
@@ -192,15 +188,6 @@ class VerbsConnection:
         moved = self._send_queue.flush() or moved
         # Waiting for frames, or for requests under way, ends with a completion.
         self.unfinished |= left <= 0
-        return moved
-
-    def _announce_slots(self, link: Link) -> bool:
-        moved = False
-        while self._pusher.has_unannounced(link) and self._send_queue.room():
-            slots = self._pusher.slots_to_announce(link)
-            if slots is not None:
-                self._send_queue.put(frames.SLOTS, slots.encode())
-                moved = True
         return moved
 
     def _answer_fences(self) -> bool:
@@ -246,8 +233,6 @@ class VerbsConnection:
         decision, nbytes = COPY, 0
         if kind in _WITH_PAYLOAD:
             detail, stream, position, nbytes = payload_of(header)
-            if kind == PUSH:
-                decision = self._pusher.decide(link, stream, position, nbytes)
             if kind == DATA:
                 ring = self._payload_sender.memory_to_announce(link, stream)
                 if ring is not None:
@@ -393,9 +378,6 @@ class VerbsConnection:
             elif kind == frames.MEMORY:
                 # A ring's comes before the first TO_READ, a mirror's before SUBSCRIBE.
                 self._set_remote_memory(RemoteMemory.decode(content))
-            elif kind == frames.SLOTS:
-                slots = RemoteSlots.decode(content)
-                self._pusher.targets[slots.channel] = slots
             else:
                 items.append((kind, content))
         items.append(slot)
@@ -479,7 +461,6 @@ class VerbsConnection:
         self._resources.destroy_queue_pairs()
         self._payload_sender.close()
         self._payload_reader.close()
-        self._pusher.close()
         for incoming in self._fenced.values():
             incoming.lift()
         self._fenced.clear()

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...configs.errors import ResourceError
-from ..links.messages import DATA_BYTES_MAX, PUSH_BYTES_MAX
+from ..links.messages import DATA_BYTES_MAX
 from .library import Library, NoVerbsError, descriptors_lock
 
 GIDS_MAX: Final = 64
@@ -153,7 +153,7 @@ class Device:
         for what, offered, wanted in (
             ("max_qp_wr", limits.work_requests, REQUESTS_WANTED),
             ("max_cqe", limits.completions, _COMPLETIONS_WANTED),
-            ("max_msg_sz", limits.message_bytes, max(DATA_BYTES_MAX, PUSH_BYTES_MAX)),
+            ("max_msg_sz", limits.message_bytes, DATA_BYTES_MAX),
         ):
             if offered < wanted:
                 lack = (

@@ -16,7 +16,6 @@ WRITTEN  the header of a DATA message whose payload was written into the receive
 MEMORY   the address of the sender's ring or mirror of a stream, and its key
 FENCE    answer with FENCED once everything before this is done
 FENCED   the answer, with the number of the question
-SLOTS    the address of the sender's slots of a push channel, and their key
 =======  ==========================================================================================
 
 A queue pair keeps the order of frames and WRITEs: a WRITTEN arrives after the bytes that it
@@ -40,7 +39,6 @@ WRITTEN: Final = 3
 MEMORY: Final = 4
 FENCE: Final = 5
 FENCED: Final = 6
-SLOTS: Final = 7
 
 FRAME_BYTES: Final = 1 << 15
 RECEIVE_BUFFERS: Final = 64
@@ -56,7 +54,6 @@ _CREDITS_KEPT: Final = 2
 _COUNT: Final = struct.Struct("<Q")
 _ITEM: Final = struct.Struct("<II")
 _MEMORY: Final = struct.Struct("<IIQQ")
-_SLOTS: Final = struct.Struct("<IIQII")
 _NUMBER: Final = struct.Struct("<Q")
 _LENGTHS: Final = {
     TO_READ: 32,
@@ -64,7 +61,6 @@ _LENGTHS: Final = {
     MEMORY: _MEMORY.size,
     FENCE: 8,
     FENCED: 8,
-    SLOTS: 24,
 }
 _COUNT_MAX: Final = 1 << 62
 
@@ -85,25 +81,6 @@ class RemoteMemory(NamedTuple):
     def decode(cls, content: memoryview) -> RemoteMemory:
         """Read the content of a MEMORY."""
         return cls(*_MEMORY.unpack(content))
-
-
-class RemoteSlots(NamedTuple):
-    """The address and key of a push channel's slots in their owner's process."""
-
-    channel: int
-    rkey: int
-    address: int
-    slots: int
-    slot_bytes: int
-
-    def encode(self) -> bytes:
-        """Return the content of a SLOTS."""
-        return _SLOTS.pack(*self)
-
-    @classmethod
-    def decode(cls, content: memoryview) -> RemoteSlots:
-        """Read the content of a SLOTS."""
-        return cls(*_SLOTS.unpack(content))
 
 
 def encode_number(number: int) -> bytes:

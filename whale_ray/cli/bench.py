@@ -13,7 +13,7 @@ from ..configs.errors import UsageError
 from .parser import did_you_mean
 
 SUITES = {
-    "transport": "shared memory, tcp, RDMA verbs and push against memcpy, sockets, ZeroMQ, pickle",
+    "transport": "shared memory, tcp and RDMA verbs against memcpy, sockets, ZeroMQ, pickle",
     "rows": "functions on rows against a plain Python loop over the same dicts",
     "streaming": "windows and keyed state against Flink, Bytewax, Pathway, Spark, DuckDB, Polars",
     "checkpoints": "rates, sizes and latencies with checkpoints; recovery; state on disk",

@@ -1,4 +1,4 @@
-"""Hosts with streams, push channels and control messages between them, under faults."""
+"""Hosts with streams and control messages between them, under faults."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from tests.simulation.scenarios.hosts import ControlTalk, SimulatedHost
 from tests.simulation.scenarios.workload import MS, US, Load, Producer, Reader, draw_load
 from tests.simulation.simulator import Simulator
 from whale_ray.transport.mirror import MirrorRing, RingTap
-from whale_ray.transport.push.channel import PushReceivingEnd
-from whale_ray.transport.push.layout import PushLayout
-from whale_ray.transport.push.wire import PushInlet, PushOutlet
 from whale_ray.transport.ring import RingProducer
 from whale_ray.transport.ring_layout import RingLayout
 from whale_ray.transport.segment import Segment
@@ -34,7 +31,6 @@ class Cluster:
         self.simulation = simulation
         self.hosts: dict[str, SimulatedHost] = {}
         self._promised: list[tuple[ControlTalk, int]] = []
-        self._outlets: list[PushOutlet] = []
         for name in names:
             self.hosts[name] = SimulatedHost(name, self.chance_of(name))
             simulation.add(name, partial(self.hosts.__getitem__, name))
@@ -111,20 +107,6 @@ class Cluster:
         if children:
             host.offer(stream, RingTap.of(mirror, readers), children)
 
-    def push(self, channel: int, source: str, target: str, nbytes: int) -> None:
-        """Send about `nbytes` through a push channel, over any link that is up."""
-        chance = self.chance_of(f"push {channel}")
-        layout = PushLayout(chance.choice((2, 4, 8)), chance.choice((128, 1024, 4096)))
-        load = draw_load(chance, f"push {channel}", nbytes, layout.max_frame_bytes)
-        end, inlet = create_slots(layout)
-        self.hosts[target].peer(source).push_sinks[channel] = inlet
-        where = f"{target}, push channel {channel}"
-        self.hosts[target].readers.append(Reader(end, load, chance, where))
-        outlet = PushOutlet.create("simulation", "outlet", layout, kind="private")
-        self._outlets.append(outlet)
-        self.hosts[source].peer(target).push_sources[channel] = outlet
-        self.hosts[source].producers.append(Producer(outlet.sending_end(), load, chance))
-
     def talk(self, one: str, other: str, counts: tuple[int, int]) -> None:
         """Exchange the given numbers of control messages, from `one` and from `other`."""
         for name, peer, sends, awaits in (
@@ -141,18 +123,12 @@ class Cluster:
         return all(talk.over(awaited) for talk, awaited in self._promised)
 
     @property
-    def pushed(self) -> bool:
-        """Whether all messages of push channels were delivered, and their senders know."""
-        return all(outlet.delivered for outlet in self._outlets)
-
-    @property
     def done(self) -> bool:
         """Whether everything that was sent has arrived, and its senders know."""
         return (
             all(reader.over for host in self.hosts.values() for reader in host.readers)
             and self.talks_over
             and all(host.delivered for host in self.hosts.values())
-            and self.pushed
         )
 
     # --- the run ---------------------------------------------------------------------------------
@@ -213,13 +189,6 @@ def check_bounds(simulation: Simulator) -> None:
         for name, pipe in connection.pipes.items():
             bound = 2 * connection.window_bytes + (1 << 20)
             assert pipe.pending_bytes < bound, f"{name}: {pipe.pending_bytes:,} bytes wait"
-
-
-def create_slots(layout: PushLayout) -> tuple[PushReceivingEnd, PushInlet]:
-    """Return a push channel's receiving end, and the inlet that fills it."""
-    segment = Segment.create(layout.total_bytes, "push", "simulation", "private")
-    end = PushReceivingEnd(segment, layout, poison_released=True)
-    return end, PushInlet(segment.share())
 
 
 def draw_link(chance: random.Random) -> LinkModel:

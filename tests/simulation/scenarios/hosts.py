@@ -1,6 +1,6 @@
 """A host as the simulator runs it: the `LinkManager` of transport/ over the simulated network.
 
-Handshake, link, streams, reconnection, control messages, push channels, taps and mirrors, and what
+Handshake, link, streams, reconnection, control messages, taps and mirrors, and what
 joins them, are the real ones, over real ring memory; only connections and clock are the
 simulator's.
 """

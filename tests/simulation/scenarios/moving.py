@@ -3,7 +3,7 @@
 A stream goes from a root to relays, all of which may serve the moving hosts. These read from one
 parent after the other, or from none for a time, possibly with a message half received. They hang up
 on parents, dial them again and reject their messages, and a parent may dial them as well. Offers
-are made while their subscribers are waiting. Control messages and a push channel connect hosts
+are made while their subscribers are waiting. Control messages connect hosts
 whose links come and go. Every reader must get every byte once and in order, and at the end every
 link must be up.
 """
@@ -175,8 +175,6 @@ class MovingCluster(Cluster):
         one, other = chance.choice(pairs)
         self.talk(one, other, (chance.choice((0, 30)), chance.choice((0, 30))))
         if chance.random() < 0.5:
-            self.push(0, *chance.sample((one, other), 2), 8 * KIB)
-        if chance.random() < 0.5:
             errand_back = Dialling(self.hosts[other], one, until_ns, self.chance_of("back"))
             self.hosts[other].errands.append(errand_back)
         self.run_through_storm([*pairs, *((name, ROOT) for name in relays)])
@@ -216,7 +214,6 @@ class MovingCluster(Cluster):
         return (
             all(reader.over for host in hosts for reader in host.readers)
             and self.talks_over
-            and self.pushed
             and all(host.linked for host in hosts)
         )
 

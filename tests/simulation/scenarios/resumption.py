@@ -1,6 +1,6 @@
 """Two hosts whose link is cut, silent, lossy, repeating and out of order: all streams resume.
 
-Streams go in both directions, beside push channels and control messages. Every reader must get
+Streams go in both directions, beside control messages. Every reader must get
 every byte once and in order, and the senders must learn of it once the link is healthy again.
 """
 
@@ -27,9 +27,6 @@ def play(simulation: Simulator) -> None:
         root, child = ("a", "b") if stream == 0 or chance.random() < 0.6 else ("b", "a")
         leaving = (child,) if stream and chance.random() < 0.1 else ()
         cluster.stream(stream, root, {child: root}, ring_bytes, nbytes, leaving=leaving)
-    for channel in range(chance.choice((0, 1, 2))):
-        source, target = chance.sample("ab", 2)
-        cluster.push(channel, source, target, 8 * KIB)
     cluster.talk("a", "b", (chance.choice((0, 30)), chance.choice((0, 30))))
     cluster.run_through_storm([("a", "b")])
 

@@ -52,7 +52,7 @@ class MessageLoad:
 
     @property
     def memory_bytes(self) -> int:
-        """Size of a ring, or of all push slots: `memory_bytes_min`, or 8 messages if larger."""
+        """Size of a ring: `memory_bytes_min`, or 8 messages if larger."""
         return max(self.memory_bytes_min, 8 * self.nbytes)
 
     def content(self) -> Bytes:

@@ -1,4 +1,4 @@
-"""Backends over this project's channels: rings and push channels, in a host and between hosts.
+"""Backends over this project's rings, in a host and between hosts.
 
 Between hosts, over TCP or RDMA verbs as the settings say, the sending process is the sender's host
 and reader 0 the readers' host: each polls its endpoint in the loop that sends or receives, as a
@@ -23,9 +23,6 @@ from ...transport.clock import SystemClock
 from ...transport.doorbell import Doorbell, DoorbellBoard
 from ...transport.links.handshake import Identity
 from ...transport.mirror import MirrorRing, RingTap
-from ...transport.push.channel import PushReceivingEnd, attach_push, create_push
-from ...transport.push.layout import PushLayout
-from ...transport.push.wire import PushInlet, PushOutlet
 from ...transport.segment import Segment
 from ...transport.shm import attach_ring, create_ring
 from ...transport.tcp.endpoint import TcpEndpoint
@@ -40,13 +37,12 @@ from .backends import (
 from .processes import ClosedAtExit
 from .ring_pair import RingPair
 
-SLOT_BYTES: Final = TransportSettings().push_slot_bytes
 _TIMEOUT_NS: Final = 50_000_000
 _PAGE_BYTES: Final = 4096
 _STREAM: Final = 1
 SENDER, READER = "sender", "reader"
 _SECRET: Final = bytes(32)
-_ADDRESS: Final = "127.0.0.1"
+ADDRESS: Final = "127.0.0.1"
 OVER_TCP: Final = (TransportSettings(between_hosts="tcp"),) * 2
 _CLOCK: Final = SystemClock()
 _NUMBERS = count_up()
@@ -111,39 +107,6 @@ class RingSides:
         self._pair.close()
 
 
-class PushSides:
-    """A push channel in shared memory."""
-
-    def __init__(self, memory_bytes: int, readers: int) -> None:
-        """Create the channel; it has one reader."""
-        assert readers == 1, "a push channel has one reader"
-        self._job, self._doorbells = _doorbells(1)
-        self._receiver, self._handle = create_push(
-            self._job,
-            "push",
-            self._doorbells[1],
-            slots=memory_bytes // SLOT_BYTES,
-            slot_bytes=SLOT_BYTES,
-        )
-
-    def sending(self) -> SendingSide:
-        """See `Sides.sending`."""
-        sender = attach_push(self._handle, self._doorbells[0])
-        return SendingSide(sender, partial(_wait_for_room, self._doorbells[1], sender))
-
-    def receiving(self, reader: int) -> ReceivingSide:
-        """See `Sides.receiving`."""
-        _touch(self._receiver.segment)
-        doorbell = self._doorbells[reader]
-        return ReceivingSide(
-            self._receiver, partial(doorbell.wait, _TIMEOUT_NS, self._receiver.available)
-        )
-
-    def close(self) -> None:
-        """See `Sides.close`."""
-        self._receiver.close()
-
-
 class HostSides:
     """Two endpoints, one of which dials the other."""
 
@@ -153,18 +116,18 @@ class HostSides:
         """Take the settings of the sending host and of the reading one."""
         self._memory_bytes = memory_bytes
         self._settings = settings
-        self.job, self._doorbells = _doorbells(readers)
+        self.job, self._doorbells = doorbells(readers)
         self._listens_at, self._tell = Pipe(duplex=False)
 
     def sending_endpoint(self) -> TcpEndpoint:
         """Return the sending host's endpoint, which listens."""
-        endpoint = _endpoint(self.job, SENDER, self._settings[0])
-        self._tell.send(endpoint.listen(_ADDRESS))
+        endpoint = endpoint_of(self.job, SENDER, self._settings[0])
+        self._tell.send(endpoint.listen(ADDRESS))
         return endpoint
 
     def reading_endpoint(self, doorbell: Doorbell | None = None) -> TcpEndpoint:
         """Return the reading host's endpoint."""
-        return _endpoint(self.job, READER, self._settings[1], doorbell)
+        return endpoint_of(self.job, READER, self._settings[1], doorbell)
 
     def dial(self, endpoint: TcpEndpoint) -> None:
         """Link the reading host with the sending one; returns when the link is up."""
@@ -220,54 +183,21 @@ class HostRingSides(HostSides):
         self._mirror.close()
 
 
-class HostPushSides(HostSides):
-    """A push channel between two hosts, which are both this machine."""
-
-    def __init__(
-        self,
-        memory_bytes: int,
-        readers: int,
-        settings: tuple[TransportSettings, ...] = OVER_TCP,
-        slots: int = 0,
-    ) -> None:
-        """Use so many slots; by default as many as fit the memory."""
-        super().__init__(memory_bytes, readers, settings)
-        self._layout = PushLayout(slots or memory_bytes // SLOT_BYTES, SLOT_BYTES)
-
-    def sending(self) -> SendingSide:
-        """See `Sides.sending`."""
-        endpoint = self.sending_endpoint()
-        outlet = PushOutlet.create(self.job, "outlet", self._layout)
-        endpoint.push_source(READER, _STREAM, outlet)
-        wait_until_up(endpoint)
-        return _sending(outlet.sending_end(), endpoint, lambda: outlet.delivered)
-
-    def receiving(self, reader: int) -> ReceivingSide:
-        """See `Sides.receiving`."""
-        assert reader == 0, "a push channel has one reader"
-        segment = Segment.create(self._layout.total_bytes, "push", self.job, "private")
-        receiver = PushReceivingEnd(segment, self._layout)
-        _touch(segment)
-        endpoint = self.reading_endpoint()
-        endpoint.push_sink(SENDER, _STREAM, PushInlet(segment.share()))
-        self.dial(endpoint)
-        return _polling(receiver, endpoint)
-
-
-def _doorbells(readers: int) -> tuple[str, list[Doorbell]]:
+def doorbells(readers: int) -> tuple[str, list[Doorbell]]:
     """Return a new job's name, and the doorbells of its readers and, last, its sender."""
     # No process spins where the processes outnumber the cores.
     spin_pauses = 100 if readers < len(os.sched_getaffinity(0)) else 0
     job = f"backend{os.getpid()}-{next(_NUMBERS)}"
     board = DoorbellBoard.create(readers + 1, 0, job)
-    doorbells = [board.doorbell(worker, spin_pauses) for worker in range(readers + 1)]
+    bells = [board.doorbell(worker, spin_pauses) for worker in range(readers + 1)]
     board.close()  # its memory stays mapped as long as they exist
-    return job, doorbells
+    return job, bells
 
 
-def _endpoint(
+def endpoint_of(
     job: str, host: str, settings: TransportSettings, doorbell: Doorbell | None = None
 ) -> TcpEndpoint:
+    """Return the endpoint of one of the hosts."""
     return TcpEndpoint(
         Identity(job, 1, 1, host),
         _SECRET,
@@ -330,10 +260,6 @@ def _polling(
         return endpoint.poll() or channel.available()
 
     return ReceivingSide(channel, partial(doorbell.wait, _TIMEOUT_NS, ready), endpoint.poll)
-
-
-def _wait_for_room(doorbell: Doorbell, channel: Channel, nbytes: int) -> None:
-    doorbell.wait(_TIMEOUT_NS, lambda: channel.ready_to_send(nbytes) is Outcome.SENT)
 
 
 def _touch(segment: Segment) -> None:

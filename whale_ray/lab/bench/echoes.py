@@ -16,19 +16,18 @@ import numpy as np
 from ...configs.settings import TransportSettings
 from ...transport.channel import Channel, Outcome
 from ...transport.clock import SystemClock
-from ...transport.push.channel import PushReceivingEnd
-from ...transport.push.layout import PushLayout
-from ...transport.push.wire import PushInlet, PushOutlet
-from ...transport.segment import Bytes, Segment
+from ...transport.mirror import MirrorRing, RingTap
+from ...transport.segment import Bytes
+from ...transport.shm import attach_ring, create_ring
 from ...transport.tcp.endpoint import TcpEndpoint
 from ...transport.verbs.queue_pair import WorkRequest
 from .bare_verbs import BareSide
-from .channel_backends import READER, SENDER, HostSides, wait_for_sockets, wait_until_up
+from .channel_backends import ADDRESS, READER, SENDER, doorbells, endpoint_of, wait_for_sockets
 from .processes import Work, run_together
 from .report import median
 
 _CLOCK: Final = SystemClock()
-_SLOTS, _SLOT_BYTES = 8, 4 << 10
+_RING_BYTES, _RECEIVE_BYTES = 1 << 20, 4 << 10
 _THERE, _BACK = 1, 2
 
 
@@ -91,19 +90,18 @@ def _answer(echo: Echo, sizes: Sequence[int], count: int) -> Work:
     return work
 
 
-class HostEcho(HostSides):
-    """Push channels in both directions between two hosts, which are both this machine."""
+class HostEcho:
+    """Rings in both directions between two hosts, which are both this machine."""
 
     def __init__(self, settings: tuple[TransportSettings, ...]) -> None:
         """Take the settings of both."""
-        super().__init__(0, 1, settings)
-        self._layout = PushLayout(_SLOTS, _SLOT_BYTES)
+        self._settings = settings
+        self._job, self._doorbells = doorbells(1)
+        self._pipes = Pipe()
 
     def asking(self) -> Exchange:
         """See `Echo.asking`."""
-        endpoint = self.sending_endpoint()
-        there, back = self._channels(endpoint, READER, _THERE, _BACK)
-        wait_until_up(endpoint)
+        endpoint, there, back = self._side(0, SENDER, READER, _THERE, _BACK)
 
         def exchange(message: Bytes) -> None:
             _put(there, message, endpoint)
@@ -113,9 +111,7 @@ class HostEcho(HostSides):
 
     def answering(self) -> Exchange:
         """See `Echo.answering`."""
-        endpoint = self.reading_endpoint()
-        back, there = self._channels(endpoint, SENDER, _BACK, _THERE)
-        self.dial(endpoint)
+        endpoint, back, there = self._side(1, READER, SENDER, _BACK, _THERE)
 
         def exchange(message: Bytes) -> None:
             _take(there, endpoint)
@@ -123,15 +119,28 @@ class HostEcho(HostSides):
 
         return exchange
 
-    def _channels(
-        self, endpoint: TcpEndpoint, peer: str, out: int, into: int
-    ) -> tuple[Channel, Channel]:
-        outlet = PushOutlet.create(self.job, "outlet", self._layout)
-        endpoint.push_source(peer, out, outlet)
-        segment = Segment.create(self._layout.total_bytes, "push", self.job, "private")
-        receiver = PushReceivingEnd(segment, self._layout)
-        endpoint.push_sink(peer, into, PushInlet(segment.share()))
-        return outlet.sending_end(), receiver
+    def _side(
+        self, number: int, name: str, peer: str, out: int, into: int
+    ) -> tuple[TcpEndpoint, Channel, Channel]:
+        """Return the endpoint of a side, its ring to the peer, and the mirror of the peer's."""
+        endpoint = endpoint_of(self._job, name, self._settings[number])
+        producer, _ = create_ring(_RING_BYTES, 1, self._job, "ring")
+        offer = endpoint.offer(out, RingTap.beside(producer, 0), [peer])
+        doorbell = self._doorbells[number]
+        mirror = MirrorRing.create(_RING_BYTES, 1, self._job, "mirror", [doorbell])
+        consumer = attach_ring(mirror.handle, 0, doorbell)
+        endpoint.subscribe(into, mirror, peer)
+        self._pipes[number].send(endpoint.listen(ADDRESS))
+        endpoint.dial(peer, self._pipes[number].recv())
+        subscription = offer.outgoing[peer].sender
+        while not subscription.subscribed_now:
+            wait_for_sockets(endpoint, lambda: subscription.subscribed_now)
+        return endpoint, producer, consumer
+
+    def close(self) -> None:
+        """See `Echo.close`."""
+        for pipe in self._pipes:
+            pipe.close()
 
 
 def _put(channel: Channel, message: Bytes, endpoint: TcpEndpoint) -> None:
@@ -183,7 +192,7 @@ class BareEcho:
 
     def _side(self, number: int) -> tuple[BareSide, Callable[[int], None]]:
         side = BareSide(self._devices[number], 1 << 20, None, self._pipes[number])
-        side.pair.prepare_receives(side.memory.region, _SLOT_BYTES)
+        side.pair.prepare_receives(side.memory.region, _RECEIVE_BYTES)
         side.connect()
         library, region = side.device.library, side.memory.region
         request = WorkRequest(side.device, library.SEND, region.lkey)

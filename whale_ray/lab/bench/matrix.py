@@ -22,11 +22,8 @@ from .backends import (
     take_turns,
 )
 from .channel_backends import (
-    SLOT_BYTES,
     ChannelBackend,
-    HostPushSides,
     HostRingSides,
-    PushSides,
     RingSides,
 )
 from .peer_backends import SocketBackend, ZmqBackend
@@ -37,15 +34,13 @@ MIB: Final = 1 << 20
 SIZES: Final = (32, 64, 512, 4 * KIB, 32 * KIB, 256 * KIB, MIB, 4 * MIB)
 READERS: Final = (1, 4, 16)
 
-SHM, TCP, PUSH, PUSH_TCP = "shm", "tcp", "push over shm", "push over tcp"
+SHM, TCP = "shm", "tcp"
 MEMCPY, PLAIN = "memcpy, a call each", "plain sockets"
 PLAIN_COPY = "plain sockets with the same copy"
 ZMQ_IPC, ZMQ_TCP = "pyzmq ipc", "pyzmq tcp"
 _BACKENDS: Final[Mapping[str, Callable[[MessageLoad], Backend]]] = {
     SHM: partial(ChannelBackend, RingSides),
-    PUSH: partial(ChannelBackend, PushSides),
     TCP: partial(ChannelBackend, HostRingSides),
-    PUSH_TCP: partial(ChannelBackend, HostPushSides),
     PLAIN: SocketBackend,
     PLAIN_COPY: partial(SocketBackend, copies=True),
     ZMQ_IPC: partial(ZmqBackend, "ipc"),
@@ -53,16 +48,13 @@ _BACKENDS: Final[Mapping[str, Callable[[MessageLoad], Backend]]] = {
 }
 _AGAINST: Final[Mapping[str, tuple[str, ...]]] = {
     SHM: (ZMQ_IPC, MEMCPY),
-    PUSH: (ZMQ_IPC, MEMCPY),
     TCP: (PLAIN, ZMQ_TCP),
-    PUSH_TCP: (PLAIN, ZMQ_TCP),
     PLAIN: (MEMCPY,),
     ZMQ_IPC: (MEMCPY,),
     ZMQ_TCP: (PLAIN,),
     MEMCPY: (),
 }
 """The peers that each backend is compared with; the row's ratio is against the first."""
-_ONE_READER: Final = frozenset({PUSH, PUSH_TCP})
 
 AIM_BYTES: Final = 256 * KIB
 _OURS: Final = "copied into the ring, endpoint polled in the same loop; read in place in the mirror"
@@ -95,7 +87,7 @@ def matrix_rows(effort: MatrixEffort) -> list[BenchRow]:
     for readers in effort.readers:
         for nbytes in effort.sizes:
             load = MessageLoad(nbytes, readers, effort.duration_ns)
-            names = [name for name in _AGAINST if readers == 1 or name not in _ONE_READER]
+            names = list(_AGAINST)
             samples = take_turns(_samplers(names), load, effort.repetitions)
             rows += [_matrix_row(name, load, samples) for name in names]
     return rows
@@ -130,10 +122,6 @@ def _matrix_row(name: str, load: MessageLoad, samples: Measurements) -> BenchRow
 
 def _memory(name: str, load: MessageLoad) -> dict[str, object]:
     """Return the memory that messages pass through, where this project determines it."""
-    if name in {PUSH, PUSH_TCP}:
-        room = SLOT_BYTES - 32
-        fragments = -(-load.nbytes // room)
-        return {"slots": load.memory_bytes // SLOT_BYTES, "slots per message": fragments}
     return {"ring MiB": load.memory_bytes // MIB} if name in {SHM, TCP} else {}
 
 

@@ -45,7 +45,7 @@ _NOTES = (
     "from 4 KiB on. Plain sockets and pyzmq send them without a copy, once per reader, and read",
     "them too; pyzmq copies no message of 64 KiB or more. Tcp: one link to the readers' host, the",
     "endpoint polled in the loops of the sender and of the first reader. A ring holds 4 MiB, or 8",
-    "messages; push cuts messages into slots of 64 KiB. The backends take turns; a ratio is the",
+    "messages. The backends take turns; a ratio is the",
     "median of the ratios of all turns.",
     "Sweeps: 100-byte tuples, Poisson arrivals in an open loop; latency from when a tuple was due",
     "until its reader has decoded it.",

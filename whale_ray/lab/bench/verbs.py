@@ -27,7 +27,7 @@ from .backends import (
     take_turns,
 )
 from .bare_verbs import UNDER_WAY_MAX, BareBackend
-from .channel_backends import OVER_TCP, SLOT_BYTES, ChannelBackend, HostPushSides, HostRingSides
+from .channel_backends import OVER_TCP, ChannelBackend, HostRingSides
 from .echoes import BareEcho, HostEcho, one_way_us
 from .peers import perftest
 from .python_side import python_rows
@@ -45,6 +45,7 @@ _AIM_MEMORY: Final = 64 * AIM_BYTES
 """Bytes that the bare loop has under way; a channel's ring holds as many."""
 _AIM_DURATION_NS: Final = 1_000_000_000
 _TCP: Final = "tcp over loopback"
+_WRITE: Final = "verbs, WRITE"
 _NOTES: Final = (
     "Verbs: both hosts are this machine, with a device each. Without a copy: neither side of a",
     "channel touches the bytes, nor does the bare loop; perftest, in C, ran once, for 2 s.",
@@ -64,7 +65,6 @@ class VerbsEffort:
     aim_repetitions: int
     duration_ns: int
     """Duration of each sample, without its start and end."""
-    credits: Sequence[int]
     latency_bytes: Sequence[int]
     echoes: int
     batches: int
@@ -72,11 +72,10 @@ class VerbsEffort:
 
 
 FULL: Final = VerbsEffort(
-    (4 * KIB, 32 * KIB, AIM_BYTES, 1024 * KIB), 1, 5, 1_000_000_000, (8, 16, 64),
-    (8, 64, 512), 200, 2000,
+    (4 * KIB, 32 * KIB, AIM_BYTES, 1024 * KIB), 1, 5, 1_000_000_000, (8, 64, 512), 200, 2000,
 )  # fmt: skip
 QUICK: Final = VerbsEffort(
-    (4 * KIB, AIM_BYTES), 1, 3, 700_000_000, (8, 64), (8, 512), 50, 500
+    (4 * KIB, AIM_BYTES), 1, 3, 700_000_000, (8, 512), 50, 500
 )  # fmt: skip
 
 
@@ -132,7 +131,6 @@ def verbs_rows(effort: VerbsEffort) -> list[BenchRow]:
     setting = find_setting()
     rows += aim_rows(effort, setting)
     rows += size_rows(effort, setting)
-    rows += credit_rows(effort, setting)
     rows += latency_rows(effort, setting)
     return rows
 
@@ -194,26 +192,13 @@ def size_rows(effort: VerbsEffort, setting: Setting) -> list[BenchRow]:
     return rows
 
 
-def credit_rows(effort: VerbsEffort, setting: Setting) -> list[BenchRow]:
-    """Measure push channels with so many credits: messages of half a slot."""
-    load = MessageLoad(SLOT_BYTES // 2, 1, effort.duration_ns)
-    ways = {
-        f"push, {slots} credits": _sampling(partial(_push_lane, slots, setting))
-        for slots in effort.credits
-    }
-    samples = take_turns(ways, load, effort.repetitions)
-    first = next(iter(ways))
-    return [
-        _row(way, load, samples, setting, paired_ratio(samples, way, first), first) for way in ways
-    ]
-
-
 def latency_rows(effort: VerbsEffort, setting: Setting) -> list[BenchRow]:
-    """Measure small messages one way: push channels over verbs and TCP, bare, perftest, fused."""
+    """Measure small messages one way: rings over verbs and TCP, bare, perftest, fused."""
     sizes, count = effort.latency_bytes, effort.echoes
     found = {
-        "push over verbs": one_way_us(HostEcho(setting.settings("write")), sizes, count),
-        "push over tcp": one_way_us(HostEcho(OVER_TCP), sizes, count),
+        _WRITE: one_way_us(HostEcho(setting.settings("write")), sizes, count),
+        "verbs, READ": one_way_us(HostEcho(setting.settings("read")), sizes, count),
+        _TCP: one_way_us(HostEcho(OVER_TCP), sizes, count),
         "bare SEND": one_way_us(BareEcho(setting.devices), sizes, count),
         FUSED: {nbytes: fused_us(nbytes) for nbytes in sizes},
     }
@@ -224,10 +209,10 @@ def latency_rows(effort: VerbsEffort, setting: Setting) -> list[BenchRow]:
         }
     rows = []
     for nbytes in sizes:
-        ours = found["push over verbs"][nbytes]
+        ours = found[_WRITE][nbytes]
         for how, medians in found.items():
-            ratio = None if how == "push over verbs" else ours / medians[nbytes]
-            against = "" if ratio is None else "push over verbs"
+            ratio = None if how == _WRITE else ours / medians[nbytes]
+            against = "" if ratio is None else _WRITE
             what = {"bytes": nbytes, "how": how, **setting.parameters}
             rows.append(
                 BenchRow(
@@ -260,11 +245,6 @@ def _bare(way: str, setting: Setting) -> Callable[[MessageLoad], Measurement]:
 
 def _tcp_lane(load: MessageLoad) -> Backend:
     return ChannelBackend(HostRingSides, load)
-
-
-def _push_lane(slots: int, setting: Setting, load: MessageLoad) -> Backend:
-    sides = partial(HostPushSides, settings=setting.settings("write"), slots=slots)
-    return ChannelBackend(sides, load)
 
 
 def _perftest(way: str, load: MessageLoad, setting: Setting) -> float:

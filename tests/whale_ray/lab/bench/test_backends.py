@@ -7,7 +7,7 @@ import pytest
 
 from whale_ray.lab.bench import backends, matrix, sweeps
 from whale_ray.lab.bench.backends import Measurement, MessageLoad, measure_backend, sample_copies
-from whale_ray.lab.bench.matrix import MEMCPY, PLAIN, PUSH, SHM, TCP, ZMQ_TCP
+from whale_ray.lab.bench.matrix import MEMCPY, PLAIN, SHM, TCP, ZMQ_TCP
 
 KIB = 1 << 10
 MS = 1_000_000
@@ -35,7 +35,7 @@ def test_every_reader_gets_all(name: str):
     assert sample.messages >= load.chunk
 
 
-@pytest.mark.parametrize("name", [SHM, TCP, PUSH])
+@pytest.mark.parametrize("name", [SHM, TCP])
 def test_messages_larger_than_the_usual_ring_fit(name: str):
     load = MessageLoad(4096 * KIB, 1, MS)
     assert load.memory_bytes == 32 * 1024 * KIB
@@ -127,7 +127,6 @@ def test_the_matrix():
         "sender CPU s/GB",
         "readers CPU s/GB",
     ]
-    assert by_name[PUSH].parameters["slots per message"] == 5
 
 
 def test_the_aims_for_tcp():

@@ -1,1 +1,0 @@
-"""Push channels: slots in the receiver's memory, spent and returned as credits."""
