@@ -148,9 +148,16 @@ class Cluster:
         self._plan_cuts(chance, pairs, storm_ns)
         simulation.events.post(storm_ns, self._heal)
         simulation.run(until_ns=storm_ns)
-        check_bounds(simulation)
+        self._check()
         simulation.run(until_ns=storm_ns + HEALED_NS, done=lambda: self.done)
-        check_bounds(simulation)
+        self._check()
+
+    def _check(self) -> None:
+        check_bounds(self.simulation)
+        for host in self.hosts.values():
+            known = set(map(id, host.manager.links.values()))
+            lost = [end for end in host.connector.carrying if id(end) not in known]
+            assert not lost, f"{host.name} keeps {len(lost)} links open that were replaced"
 
     def _plan_cuts(
         self, chance: random.Random, pairs: Sequence[tuple[str, str]], storm_ns: int

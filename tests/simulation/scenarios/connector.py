@@ -305,6 +305,11 @@ class SimulatedConnector:
         actions, self.actions = self.actions, []
         return actions
 
+    @property
+    def carrying(self) -> list[SimulatedConnection]:
+        """The connections whose links are not over."""
+        return [end for end in self._up.values() if end.link is not None and not end.link.over]
+
     def transmit(self, connection: Connection, content: bytes) -> None:
         """Send a message."""
         self.actions.append(Transmit(connection, Wire(content), len(content)))
