@@ -1,6 +1,7 @@
 """`Sealing`: what checkpoints and handovers ask of the state of an operator on one worker.
 
-A coordinator calls five methods, whatever the operator is. An *epoch* is a number; those of one
+A coordinator calls five methods, whatever the operator is. State that can do more than that says so
+by its type: `Survives`, `KeepsBeside`. An *epoch* is a number; those of one
 operator increase. Between `seal(n)` and `release(n)` the operator can go back to what it kept at
 the seal, and its state of any virtual nodes can be returned as rows and taken by other instances.
 
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Epochs",
+    "KeepsBeside",
     "Sealing",
     "SealingByDump",
+    "Survives",
     "beside_of",
     "chunks_of",
     "state_of",
@@ -90,24 +93,29 @@ class Sealing(ABC):
         for chunk in chunks:
             self.load(chunk.rows)
 
+
+class Survives(ABC):
+    """State that outlives its object, and goes back to an epoch by itself, without its chunks."""
+
+    @abstractmethod
     def survivor(self, epoch: int) -> Survivor | None:
-        """Return the state itself, sealed by `chunks`; None if it cannot go back by itself."""
-        return None
+        """Return the state itself, sealed by `Sealing.chunks`; None if there is none yet."""
 
+    @abstractmethod
     def take_over(self, survivor: Survivor) -> None:
-        """Take the state of an object like this one that is gone, before the first row.
+        """Take the state of an object like this one that is gone, before the first row."""
 
-        It goes back to the epoch by itself, without its chunks.
-        """
-        raise NotImplementedError
 
-    def kept_beside(self) -> bytes | None:
-        """Return what it keeps that belongs to no key, pickled; None if there is no such thing."""
-        return None
+class KeepsBeside(ABC):
+    """State of which something belongs to no key."""
 
+    @abstractmethod
+    def kept_beside(self) -> bytes:
+        """Return what belongs to no key, pickled; raise UsageError if it cannot be."""
+
+    @abstractmethod
     def take_beside(self, kept: bytes) -> None:
         """Take what `kept_beside` of another object returned."""
-        raise NotImplementedError
 
 
 class Epochs(dict[int, Kept]):
@@ -295,12 +303,12 @@ def take_chunks(operator: Operator, chunks: Sequence[StateChunk], *, whole: bool
 
 def survivor_of(operator: Operator, epoch: int) -> Survivor | None:
     """Return the state that outlives an object, whose chunks were taken for an epoch."""
-    return operator.survivor(epoch) if isinstance(operator, Sealing) else None
+    return operator.survivor(epoch) if isinstance(operator, Survives) else None
 
 
 def take_over(operator: Operator, survivor: Survivor) -> None:
     """Give an opened object what `survivor_of` returned for another one like it."""
-    assert isinstance(operator, Sealing)
+    assert isinstance(operator, Survives)
     operator.take_over(survivor)
 
 
@@ -310,9 +318,9 @@ def beside_of(operator: Operator, context: InstanceContext) -> bytes | None:
     Raises:
         UsageError: it cannot be pickled.
     """
-    if isinstance(operator, Sealing):
+    if isinstance(operator, KeepsBeside):
         return operator.kept_beside()
-    if gives_rows(operator):
+    if isinstance(operator, Sealing) or gives_rows(operator):
         return None
     from .pickled_attributes import pickled_attributes
 
@@ -321,7 +329,7 @@ def beside_of(operator: Operator, context: InstanceContext) -> bytes | None:
 
 def take_beside(operator: Operator, kept: bytes, context: InstanceContext) -> None:
     """Give an opened object what `beside_of` returned."""
-    if isinstance(operator, Sealing):
+    if isinstance(operator, KeepsBeside):
         operator.take_beside(kept)
         return
     from .pickled_attributes import attributes_of

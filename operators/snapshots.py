@@ -51,7 +51,7 @@ class StateChunk:
 class Survivor(Protocol):
     """State in memory that goes back to the epoch of its snapshot once its object is gone.
 
-    An object of the next attempt takes it over, see `Sealing.take_over`.
+    An object of the next attempt takes it over, see `Survives.take_over`.
     """
 
     def release(self) -> None:

@@ -74,14 +74,18 @@ class SealedRecords:
         return np.unique(np.concatenate([images, *new]))
 
     @property
+    def count(self) -> int:
+        """How many records there were, those without a key too."""
+        return sum(stop - first for first, stop in self._ranges)
+
+    @property
     def pieces(self) -> int:
         """In how many parts `piece` returns all records."""
-        ranges = ranges_of(self.extents, self.mark, ReachedRecords(0, 0))
-        return -(-sum(stop - first for first, stop in ranges) // _PIECE_RECORDS)
+        return -(-self.count // _PIECE_RECORDS)
 
     def piece(self, number: int) -> Slots:
         """Return a part of all records that were there, those without a key too: int64 (n,)."""
-        ranges = ranges_of(self.extents, self.mark, ReachedRecords(0, 0))
+        ranges = self._ranges
         begin, end = number * _PIECE_RECORDS, (number + 1) * _PIECE_RECORDS
         found, passed = [], 0
         for first, stop in ranges:
@@ -90,6 +94,19 @@ class SealedRecords:
                 found.append(np.arange(first + here, first + there))
             passed += stop - first
         return np.sort(np.concatenate(found))
+
+    def holds(self, slots: Slots) -> npt.NDArray[np.bool_]:
+        """Return which of some records of the log were the store's: bool (n,)."""
+        ranges = np.array(sorted(self._ranges), np.int64).reshape(-1, 2)
+        at = np.searchsorted(ranges[:, 0], slots, side="right") - 1
+        found = np.zeros(len(slots), np.bool_)
+        inside = at >= 0
+        found[inside] = slots[inside] < ranges[at[inside], 1]
+        return found
+
+    @property
+    def _ranges(self) -> list[tuple[int, int]]:
+        return ranges_of(self.extents, self.mark, ReachedRecords(0, 0))
 
     def read(self, slots: Slots, *, before: bool = False) -> npt.NDArray[Any]:
         """Return copies of records at the seal, or at the one before: of `layout.dtype`, (n,).

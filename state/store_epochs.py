@@ -90,6 +90,11 @@ class StoreEpochs(ABC):
             self._place,
         )
 
+    @property
+    def is_sealed(self) -> bool:
+        """Whether there is a seal, so that records leave images when they change."""
+        return bool(self._seals)
+
     def has_seal(self, epoch: int) -> bool:
         """Return whether the store can go back to an epoch."""
         return any(seal.epoch == epoch for seal in self._seals)

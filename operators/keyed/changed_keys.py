@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...state.budget import StateBudget
+from ...state.changed_records import ChangedRecords
 from ...state.keys import hash_keys
 from ...state.records import HEADER_WORDS, RecordField, RecordLayout
 from ...state.sealed_records import SealedRecords, is_alive
@@ -36,7 +37,7 @@ from ..snapshots import StateChunk
 if TYPE_CHECKING:
     from .keyed_state import KeyedState
 
-__all__ = ["StateVersions", "is_a_version", "latest_rows"]
+__all__ = ["StateVersions", "is_a_version", "latest_rows", "rows_by_version"]
 
 Slots = npt.NDArray[np.int64]
 
@@ -50,23 +51,17 @@ AS_LOADED = 0
 """The epoch of the seal of state that was loaded, and has not changed since."""
 
 
-class _Changes:
-    """The records that have changed in a segment, and in those of earlier changes."""
+class _Changes(ChangedRecords):
+    """The records of keys that have changed."""
 
     def __init__(self, sealed: SealedRecords, earlier: Sequence[_Changes] = ()) -> None:
-        self.sealed = sealed
-        self._earlier = tuple(earlier)
-        self._counted = sealed.changes + sum(one.count for one in earlier)
-
-    @property
-    def count(self) -> int:
-        """How many they are, or more as long as nobody has asked which ones."""
-        known = vars(self).get("slots")
-        return self._counted if known is None else len(known)
+        super().__init__(sealed, earlier)
+        self._before = tuple(earlier)
 
     def settle(self) -> None:
-        """Find out what has changed, unless the thread that wrote it has: it is for later ones."""
-        _ = self.gone, self.slots
+        """See `ChangedRecords.settle`."""
+        _ = self.gone
+        super().settle()
 
     @cached_property
     def gone(self) -> Batch:
@@ -76,14 +71,7 @@ class _Changes:
         left = then[is_alive(then) & ~(is_alive(now) & _same_keys(self.sealed.layout, then, now))]
         keys = self.sealed.layout.key_columns(left, np.arange(len(left)), self.sealed.memory)
         batch = Batch(self.sealed.layout.keys, keys, len(left))
-        return Batch.concat([*(one.gone for one in self._earlier), batch])
-
-    @cached_property
-    def slots(self) -> Slots:
-        """The records, ascending: int64 (n,)."""
-        return np.unique(
-            np.concatenate([*(one.slots for one in self._earlier), self.sealed.changed()])
-        )
+        return Batch.concat([*(one.gone for one in self._before), batch])
 
 
 class _MadeRows:
@@ -236,6 +224,20 @@ def latest_rows(
     if not number:
         yield from (chunk.rows for chunk in chunks)
         return
+    yield from rows_by_version(chunks, versions, keys, budget)
+
+
+def rows_by_version(
+    chunks: Sequence[StateChunk], versions: Sequence[int], keys: Sequence[str], budget: StateBudget
+) -> Iterator[Batch]:
+    """Yield the rows of each key of the latest version that has it.
+
+    Args:
+        chunks: read twice; those that begin a version are left out.
+        versions: of each chunk; all keys of version 0 are different.
+        keys: the columns by which rows are told apart.
+        budget: as large a one is made for the keys of later versions.
+    """
     layout = RecordLayout(chunks[0].rows.schema.select(keys), [_LATEST])
     own = StateBudget(budget.limit_bytes, budget.disk_bytes_max, budget.disk_folder)
     store = KeyedStore(layout, own, "versions")

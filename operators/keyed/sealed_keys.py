@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...state.declarations import StateDeclaration
-from ..sealing import Epochs, Sealing
+from ..sealing import Epochs, KeepsBeside, Sealing, Survives
 from ..snapshots import StateChunk, Survivor
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class KeysSurvivor:
         self.versions.release(self.epoch)
 
 
-class SealedKeys(Sealing):
+class SealedKeys(Sealing, Survives, KeepsBeside):
     """Seals and snapshots of an object that serves all keys of a worker."""
 
     declared: ClassVar[Mapping[str, StateDeclaration]] = {}  # a plain dict: classes are pickled
@@ -80,11 +80,11 @@ class SealedKeys(Sealing):
         return self._versions.chunks(epoch)
 
     def survivor(self, epoch: int) -> Survivor | None:
-        """See `Sealing.survivor`."""
+        """See `Survives.survivor`."""
         return None if self._versions is None else KeysSurvivor(self._versions, epoch)
 
     def take_over(self, survivor: Survivor) -> None:
-        """See `Sealing.take_over`."""
+        """See `Survives.take_over`."""
         assert isinstance(survivor, KeysSurvivor)
         self._versions = survivor.versions
         self._versions.roll_back(survivor.epoch)
@@ -120,14 +120,14 @@ class SealedKeys(Sealing):
 
         return StateVersions(state, f"keys-{self._opened().attempt}", loaded)
 
-    def kept_beside(self) -> bytes | None:
-        """See `Sealing.kept_beside`: attributes that are not declared."""
+    def kept_beside(self) -> bytes:
+        """See `KeepsBeside.kept_beside`: attributes that are not declared."""
         from ..pickled_attributes import pickled_attributes
 
         return pickled_attributes(self._beside(), self._opened())
 
     def take_beside(self, kept: bytes) -> None:
-        """See `Sealing.take_beside`."""
+        """See `KeepsBeside.take_beside`."""
         from ..pickled_attributes import attributes_of
 
         vars(self).update(attributes_of(kept, self._opened()))

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ...state.keys import hash_keys
-from ...state.node_transfer import with_columns
+from ...state.node_transfer import column_name, with_columns
 from ...transport.compiling import njit
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ..process import Output
 from .aggregation import Aggregation, evaluated_inputs
 from .deltas import DeltaForm, delta_columns
-from .group_state import GroupState
+from .group_state import CHANGED, GroupState
 from .grouping import SLICE
+from .sealed_windows import dated
 from .slices import slices_of
 from .time_windows import NO_WATERMARK_NS, TimeWindows
 from .trigger import Trigger
@@ -42,6 +43,11 @@ _DUMPED_ROWS = 1 << 16
 
 class AggregateWindows(TimeWindows):
     """Aggregates the groups of an `Aggregation` with a time window, or without a window."""
+
+    surviving: ClassVar[tuple[str, ...]] = (
+        *TimeWindows.surviving,
+        *("_merged", "_merges", "_results"),
+    )
 
     def __init__(self, aggregation: Aggregation) -> None:
         super().__init__(slices_of(aggregation), aggregation.allowed_lateness_ns)
@@ -146,8 +152,11 @@ class AggregateWindows(TimeWindows):
             return
         yield Batch.empty(self._input)
         for slices, slots in self._scanned(nodes):
-            columns = {SLICE: Column.of(slices), **self._state.dump(slots)}
-            yield self._dated(with_columns(self._state.keys_of(slots), columns))
+            parts = [(np.arange(len(slots)), self._state.dump(slots, sets=False))]
+            for rows, columns in (*parts, *self._state.dump_sets(slots)):
+                keys = self._state.keys_of(slots[rows])
+                batch = with_columns(keys, {SLICE: Column.of(slices[rows]), **columns})
+                yield dated(batch, self._latest_ns)
 
     def _scanned(self, nodes: Int64s) -> Iterator[tuple[Int64s, Int64s]]:
         """Yield the slices and slots of all groups of some nodes, those of small slices together.
@@ -176,14 +185,29 @@ class AggregateWindows(TimeWindows):
             slots = self._state.slots(slices, hash_keys(keys, self._asked.keys)[0], keys)
             self._state.load(slots, batch)
             self._note_time(batch)
-            if self._asked.emits_changes:
+            if column_name(CHANGED) in batch.schema:
                 changed = self._state.changed[slots] != 0
                 self._wait_with(slices[changed], slots[changed])
 
-    def _forget(self) -> None:
+    def _settle_loaded(self) -> None:
+        """Find out which groups have changed in the end."""
+        self._go_back((self._latest_ns, ()))
+        if self._groups is None or not self._asked.emits_changes:
+            return
+        for slice_ in self._state.slices:
+            slots = self._state.scan(slice_)
+            slots = slots[self._state.changed[slots] != 0]
+            self._wait_with(np.full(len(slots), slice_), slots)
+
+    def _beside(self) -> tuple[int | None, Sequence[tuple[Int64s, Int64s]]]:
+        return self._latest_ns, tuple(self._changed)
+
+    def _go_back(self, beside: Any) -> None:
+        self._latest_ns, changed = beside
         self._changed = []
         self._trigger.reset()
-        super()._forget()
+        for slices, slots in changed:
+            self._wait_with(slices, slots)
 
     # -- windows that have ended --------------------------------------------------------------
 
@@ -265,6 +289,7 @@ class AggregateWindows(TimeWindows):
         slices, slots = (np.concatenate(parts) for parts in zip(*self._changed, strict=True))
         self._changed = []
         self._trigger.reset()
+        self._state.note(slices, slots)
         self._state.changed[slots] = 0
         windows = {w for s in np.unique(slices).tolist() for w in self._slices.windows_of(s)}
         for window in sorted(windows, key=self._slices.end_ns):

@@ -9,7 +9,7 @@ table: a row whose group is in it costs a comparison, and no look at the index.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +22,8 @@ from ...state.store import KeyedStore
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
 from ..aggregates.accumulator import Accumulator, OutOfRange, SlottedRows, State
+from ..sealing import Epochs
+from .sealed_groups import SealedGroups, value_columns
 from .slice_stores import SliceStores, keys_in_slices
 from .slot_cache import SlotCache
 from .slot_objects import SlotObjects
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from ...transport.wire.types import Schema
     from ..process import InstanceContext
 
-__all__ = ["GroupState"]
+__all__ = ["CHANGED", "GroupState"]
 
 Int64s = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -101,6 +103,8 @@ class GroupState:
                 name = f"{number}.{values.name}"
                 kept.sets[values.name] = ValueSets(values.types, self._spare, name)
         self._stores = SliceStores(self._spare, context.virtual_nodes, shares=shares_stores)
+        self._charged: Epochs[int] = Epochs()
+        self._charged_bytes = 0  # for objects
         self._cache = SlotCache(keys)
         self.slices_changed = False
 
@@ -227,6 +231,8 @@ class GroupState:
             yield
             return
         touched = np.unique(slots)
+        for objects in self._kept[number].objects.values():
+            objects.note(touched)
         before = self._object_bytes(number, touched)
         yield
         self._charge(self._object_bytes(number, touched) - before)
@@ -239,6 +245,7 @@ class GroupState:
             self._budget.take(self._operator, nbytes, len(self))
         elif nbytes:
             self._budget.give_back(self._operator, -nbytes)
+        self._charged_bytes += nbytes
 
     def _drop_values(self, slots: Int64s) -> None:
         for number, kept in enumerate(self._kept):
@@ -256,33 +263,47 @@ class GroupState:
 
     # -- saving and moving --------------------------------------------------------------------
 
-    def dump(self, slots: Int64s) -> dict[str, Column]:
-        """Return what is kept for groups as columns: numbers as they are, the rest pickled."""
+    def dump(self, slots: Int64s, *, sets: bool = True) -> dict[str, Column]:
+        """Return what is kept for groups as columns: numbers as they are, the rest pickled.
+
+        Without `sets`, these are left to `dump_sets`.
+        """
         columns = field_columns(self._spare.records[slots], self._moved)
-        for name, values in self._pickled():
-            if isinstance(values, SlotObjects):
-                found = [pickle.dumps(one) for one in values[slots]]
-            else:
-                found = values.dump(slots)
-            columns[name] = Column.of(found, _BINARY)
+        for name, objects in self._objects():
+            columns[name] = Column.of([pickle.dumps(one) for one in objects[slots]], _BINARY)
+        if sets:
+            for name, values in self._sets():
+                columns[name] = Column.of(values.dump(slots), _BINARY)
         return columns
 
+    def dump_sets(self, slots: Int64s) -> Iterator[tuple[Int64s, dict[str, Column]]]:
+        """Yield the values of each field of sets as columns, and the row of each one's group."""
+        for name, values in self._sets():
+            rows, columns = values.listed(slots)
+            yield rows, value_columns(name, columns)
+
     def load(self, slots: Int64s, batch: Batch) -> None:
-        """Write what `dump` returned into the groups of other slots, which are new.
+        """Write what `dump` returned into the groups of other slots, or add values of sets.
 
         Raises:
             StateFullError: the worker's memory for state is used up.
         """
+        for name, values in self._sets():
+            if name in batch.schema:
+                values.load(slots, batch.column(name).to_pylist())
+            found = [
+                batch.column(one.name) for one in batch.schema if one.name.startswith(f"{name}.")
+            ]
+            if found:
+                values.add(slots, found)
+                return
         write_fields(self._spare.records, slots, self._moved, batch)
-        for name, values in self._pickled():
-            found = batch.column(name).to_pylist()
-            if isinstance(values, SlotObjects):
-                values[slots] = [pickle.loads(one) for one in found]  # noqa: S301  # from a dump
-            else:
-                values.load(slots, found)
         for number, kept in enumerate(self._kept):
-            if kept.objects:
-                self._charge(self._object_bytes(number, slots))
+            with self._charging(number, slots):
+                for name, objects in kept.objects.items():
+                    pickled = batch.column(column_name(f"{number}.{name}")).to_pylist()
+                    loaded = [pickle.loads(one) for one in pickled]  # noqa: S301  # from a dump
+                    objects[slots] = loaded
 
     def merge_dumped(self, slots: Int64s, batch: Batch) -> None:
         """Add what `dump` returned to the groups of these slots; raise as `update`."""
@@ -306,12 +327,72 @@ class GroupState:
                 if other:
                     kept.accumulator.merge(self.state(number), slots, other, rows)
 
-    def _pickled(self) -> Iterator[tuple[str, SlotObjects | ValueSets]]:
-        """Yield the fields that are no numbers, with the names of their columns."""
+    def _objects(self) -> Iterator[tuple[str, SlotObjects]]:
+        """Yield the fields of objects, with the names of their columns."""
         for number, kept in enumerate(self._kept):
-            values: Mapping[str, SlotObjects | ValueSets] = {**kept.objects, **kept.sets}
-            for name, one in values.items():
+            for name, one in kept.objects.items():
                 yield column_name(f"{number}.{name}"), one
+
+    def _sets(self) -> Iterator[tuple[str, ValueSets]]:
+        """Yield the fields of sets, with the names of their columns."""
+        for number, kept in enumerate(self._kept):
+            for name, one in kept.sets.items():
+                yield column_name(f"{number}.{name}"), one
+
+    # -- epochs -------------------------------------------------------------------------------
+
+    def has_seal(self, epoch: int) -> bool:
+        """Return whether there is a seal of an epoch."""
+        return self._stores.has_seal(epoch)
+
+    def seal(self, epoch: int) -> None:
+        """Let the groups as they are now be some to go back to: O(slices); raise ValueError."""
+        self._cache.forget()
+        self._charged.add(epoch, self._charged_bytes)
+        for one in self._sealed_together():
+            one.seal(epoch)
+
+    def sealed(self, epoch: int) -> SealedGroups:
+        """Return what another thread may read of the last seal, which is of this epoch."""
+        return SealedGroups(
+            self._keys,
+            self._stores.sealed(epoch),
+            {name: values.values.sealed(epoch) for name, values in self._sets()},
+            {name: objects.sealed(epoch) for name, objects in self._objects()},
+            self._moved,
+        )
+
+    def roll_back(self, epoch: int) -> None:
+        """Go back to the groups of a seal; raise ValueError if there is none."""
+        self._charge(self._charged.back_to(epoch) - self._charged_bytes)
+        self._cache.forget()
+        self.slices_changed = True
+        for one in self._sealed_together():
+            one.roll_back(epoch)
+
+    def release(self, epoch: int) -> None:
+        """Give up going back before a seal; raise ValueError if there is none."""
+        self._charged.release(epoch)
+        for one in self._sealed_together():
+            one.release(epoch)
+
+    def note(self, slices: Int64s, slots: Int64s) -> None:
+        """Note that these groups are about to be written to, which `slots` has not returned now."""
+        self._stores.note(slices, slots)
+
+    def drop(self) -> None:
+        """Drop all groups and all seals, and give their memory back."""
+        self.clear()
+        self._charged = Epochs()
+        self._stores.drop()
+        for _, values in self._sets():
+            values.values.drop()
+        for _, objects in self._objects():
+            objects.forget_seals()
+
+    def _sealed_together(self) -> list[SliceStores | KeyedStore | SlotObjects]:
+        sets = [values.values for _, values in self._sets()]
+        return [self._stores, *sets, *(objects for _, objects in self._objects())]
 
     def field(self, name: str) -> npt.NDArray[Any]:
         """Return one of the fields for the caller's use, by slot."""

@@ -9,8 +9,9 @@ What others leave behind meanwhile is deleted group by group once it is more tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +21,14 @@ from ...transport.compiling import njit
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType, Field, Schema
+from ..sealing import Epochs
 from .grouping import SLICE
 
 if TYPE_CHECKING:
+    from ...state.sealed_records import SealedRecords
     from ...state.store import KeyedStore
 
-__all__ = ["SHARED_GROUPS", "SliceStores", "keys_in_slices"]
+__all__ = ["SHARED_GROUPS", "SealedStore", "SliceStores", "keys_in_slices"]
 
 Int64s = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -49,12 +52,21 @@ def keys_in_slices(keys: Schema) -> Schema:
 class _Shared:
     """A store, and the slices that share it."""
 
-    def __init__(self, store: KeyedStore) -> None:
-        self.store = store
+    def __init__(self, store: KeyedStore, number: int) -> None:
+        self.store, self.number = store, number
         self.open: set[int] = set()
         self.closed_groups = 0
         self._had: list[int] = []
         self._by_slice: dict[int, Int64s] | None = None
+
+    def kept(self) -> _KeptShared:
+        """Return what to keep of it at a seal, beside the store."""
+        return _KeptShared(self, frozenset(self.open), tuple(self._had), self.closed_groups)
+
+    def go_back(self, kept: _KeptShared) -> None:
+        """Be what it was at a seal; the store goes back by itself."""
+        self.open, self._had = set(kept.open), list(kept.had)
+        self.closed_groups, self._by_slice = kept.closed_groups, None
 
     @property
     def takes_slices(self) -> bool:
@@ -100,6 +112,37 @@ class _Shared:
         return slots, self.store.records["#key"][slots, 0].view(np.int64)
 
 
+class _KeptShared(NamedTuple):
+    """A store and the slices that shared it, at a seal."""
+
+    shared: _Shared
+    open: frozenset[int]
+    had: tuple[int, ...]
+    closed_groups: int
+
+
+@dataclass(frozen=True)
+class SealedStore:
+    """The groups of a store at a seal, read beside the loop.
+
+    Attributes:
+        records: of the groups; of use as long as they are.
+        open: the slices that were open, int64 (n,), ascending; groups of others may be there, too.
+        shared: whether the slice is the first column of the key, else there is one.
+    """
+
+    records: SealedRecords
+    open: Int64s
+    shared: bool
+
+    def slices_of(self, records: npt.NDArray[Any]) -> Int64s:
+        """Return the slices of copies of records, int64 (n,)."""
+        if self.shared:
+            slices: Int64s = records["#key"][:, 0].view(np.int64)
+            return slices
+        return np.full(len(records), self.open[0], np.int64)
+
+
 class SliceStores:
     """The stores of one `GroupState`.
 
@@ -115,6 +158,9 @@ class SliceStores:
         self._of: dict[int, _Shared] = {}
         self._newest: _Shared | None = None
         self._empty: list[KeyedStore] = []  # of freed slices, to be used again
+        self._opened_stores = 0
+        self._epochs: Epochs[tuple[dict[int, _Shared], _Shared | None, list[_KeptShared]]]
+        self._epochs = Epochs()
         self._node_bits = np.uint64(virtual_nodes.bit_length() - 1)
 
     def __len__(self) -> int:
@@ -128,12 +174,11 @@ class SliceStores:
     @property
     def groups(self) -> int:
         """The number of groups of open slices."""
-        shared = {id(one): one for one in self._of.values()}.values()
-        return sum(len(one.store) - one.closed_groups for one in shared)
+        return sum(len(one.store) - one.closed_groups for one in self._shared())
 
     def __iter__(self) -> Iterator[KeyedStore]:
         """Return an iterator over the stores."""
-        return iter({id(one): one.store for one in self._of.values()}.values())
+        return iter([one.store for one in self._shared()])
 
     @property
     def slices(self) -> tuple[int, ...]:
@@ -197,6 +242,72 @@ class SliceStores:
         for shared in self._of.values():
             shared.delete(slots)
 
+    # -- epochs -------------------------------------------------------------------------------
+
+    def has_seal(self, epoch: int) -> bool:
+        """Return whether there is a seal of an epoch."""
+        return epoch in self._epochs
+
+    def seal(self, epoch: int) -> None:
+        """Let the groups as they are now be some to go back to: O(slices); raise ValueError."""
+        kept = [one.kept() for one in self._shared()]
+        self._epochs.add(epoch, (dict(self._of), self._newest, kept))
+        for store in self._all():
+            store.seal(epoch)
+
+    def sealed(self, epoch: int) -> Mapping[int, SealedStore]:
+        """Return what another thread may read of the last seal, which is of this epoch.
+
+        Each store has a number that no other has had.
+        """
+        return {
+            one.number: SealedStore(
+                one.store.sealed(epoch), np.array(sorted(one.open), np.int64), self._shares
+            )
+            for one in self._shared()
+        }
+
+    def roll_back(self, epoch: int) -> None:
+        """Go back to a seal; slices that were opened since are gone, freed ones are open again."""
+        of, self._newest, kept = self._epochs.back_to(epoch)
+        stores = self._all()
+        for store in stores:
+            if store.has_seal(epoch):
+                store.roll_back(epoch)
+            else:
+                store.drop()
+        for one in kept:
+            one.shared.go_back(one)
+        in_use = {id(one.shared.store) for one in kept}
+        self._of = dict(of)
+        self._empty = [store for store in stores if id(store) not in in_use]
+
+    def release(self, epoch: int) -> None:
+        """Give up going back before a seal; raise ValueError if there is none."""
+        self._epochs.release(epoch)
+        for store in self._all():
+            if store.has_seal(epoch):
+                store.release(epoch)
+
+    def drop(self) -> None:
+        """Drop all groups and all seals, and give their memory back."""
+        stores = self._all()
+        for store in stores:
+            store.drop()
+        self._epochs = Epochs()
+        self._of, self._newest, self._empty = {}, None, stores
+
+    def note(self, slices: Int64s, slots: Int64s) -> None:
+        """Note that these groups are about to be written to, see `KeyedStore.note`."""
+        for slice_ in np.unique(slices).tolist():
+            self._of[slice_].store.note(slots[slices == slice_])
+
+    def _shared(self) -> list[_Shared]:
+        return list({id(one): one for one in self._of.values()}.values())
+
+    def _all(self) -> list[KeyedStore]:
+        return [*(one.store for one in self._shared()), *self._empty]
+
     def _known(self, slices: Int64s, hashes: Hashes, keys: Batch) -> tuple[Hashes, Batch]:
         """Return hashes and keys as the stores know them."""
         if not self._shares:
@@ -216,7 +327,8 @@ class SliceStores:
                 shared = newest
             else:
                 store = self._empty.pop() if self._empty else self._spare.sibling()
-                shared = self._newest = _Shared(store)
+                self._opened_stores += 1
+                shared = self._newest = _Shared(store, self._opened_stores)
             shared.take(slice_)
             self._of[slice_] = shared
         return shared

@@ -80,6 +80,10 @@ class SlotCache:
         if self._in_use:
             _enter(self._entries, slices, hashes, self._validity(keys), slots, rows)
 
+    def forget(self) -> None:
+        """Forget all slots: those of a sealed store must be looked up before they are written."""
+        self._entries.fill(-1)
+
     def _adapt(self, rows: int, missed: int) -> None:
         """Take more entries, or pass the cache over for a while, if too many rows have missed."""
         entries = len(self._entries)

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..process import InputOrder, InstanceContext, Output, Process
-from ..sealing import SealingByDump
 from .group_state import GroupState
 from .grouping import LATE, OUTPUTS
+from .sealed_windows import SealedWindows
 from .slices import Slices, WholeInput
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ NO_WATERMARK_NS = -(1 << 63)
 LATEST_NS = (1 << 63) - 1
 
 
-class TimeWindows(Process, SealingByDump):
+class TimeWindows(Process, SealedWindows):
     """Keeps rows or groups by slice, and emits windows that have ended.
 
     Args:
@@ -83,18 +83,12 @@ class TimeWindows(Process, SealingByDump):
         self._state.free(slice_)
 
     def _forget(self) -> None:
-        """See `SealingByDump`."""
-        self._latest_ns = None
+        """See `SealedWindows`."""
+        self._versions = None
         for slice_ in self._open_slices():
             self._free_slice(slice_)
         if self._groups is not None:
-            self._groups.clear()
-
-    def _dated(self, batch: Batch) -> Batch:
-        """Return rows to dump with the latest event time of all rows."""
-        if self._latest_ns is None:
-            return batch.with_times(None)
-        return batch.with_times(np.full(batch.num_rows, self._latest_ns))
+            self._groups.drop()
 
     @property
     def _state(self) -> GroupState:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +17,10 @@ from ...transport.wire.arrow import column_to_arrow
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Schema
+from ..snapshots import StateChunk
 from .group_state import GroupState
 from .grouping import SLICE
+from .sealed_windows import dated
 from .slices import slices_of
 from .time_windows import TimeWindows
 
@@ -44,10 +47,13 @@ class _Rows(NamedTuple):
 class TopRows(TimeWindows):
     """Keeps the rows of each slice that may be among the first of a group."""
 
+    surviving: ClassVar[tuple[str, ...]] = (*TimeWindows.surviving, "_charged", "_chunks")
+
     def __init__(self, asked: TopN) -> None:
         super().__init__(slices_of(asked))
         self._asked = asked
         self._kept: dict[int, _Rows] = {}
+        self._chunks: dict[int, tuple[_Rows, StateChunk]] = {}
         self._charged = 0
         self._numbers: GroupState | None = None  # empty between two calls of `_numbered`
 
@@ -94,7 +100,7 @@ class TopRows(TimeWindows):
             for batch in kept.batches:
                 mine = batch.filter(np.isin(self._context.nodes_of(batch, self._asked.keys), nodes))
                 column = {SLICE: Column.of(np.full(mine.num_rows, slice_))}
-                yield self._dated(with_columns(mine, column))
+                yield dated(with_columns(mine, column), self._latest_ns)
 
     def load(self, batch: Batch) -> None:
         """See `Process.load`; the memory for state may be used up: StateFullError."""
@@ -103,6 +109,38 @@ class TopRows(TimeWindows):
         elif batch.num_rows:
             self._note_time(batch)
             self._keep(batch.drop((SLICE,)), batch.column(SLICE).data)
+
+    def chunks(self, epoch: int) -> Sequence[StateChunk]:
+        """See `Sealing.chunks`: the input's columns, then the rows of each slice.
+
+        These are batches that never change, so a thread puts them together.
+        """
+        self.seal(epoch)
+        if self._groups is None:
+            return ()
+        name = f"top-{self._context.attempt}"
+        chunks: dict[int, tuple[_Rows, StateChunk]] = {}
+        for slice_, kept in self._kept.items():
+            before = self._chunks.get(slice_)
+            if before is not None and before[0] is kept:
+                chunks[slice_] = before
+                continue
+            rows = partial(_rows_of, kept, slice_, self._latest_ns)
+            chunks[slice_] = kept, StateChunk(rows, f"{name}-{epoch}-{slice_}")
+        self._chunks = chunks
+        columns = StateChunk(Batch.empty(self._input), f"{name}-columns")
+        return [columns, *(chunk for _, chunk in chunks.values())]
+
+    def _beside(self) -> tuple[int | None, dict[int, _Rows]]:
+        return self._latest_ns, dict(self._kept)
+
+    def _go_back(self, beside: Any) -> None:
+        self._latest_ns, kept = beside
+        self._kept = dict(kept)
+        self._charge()
+
+    def _settle_loaded(self) -> None:
+        """Nothing is left to do."""
 
     def _emit_window(self, window: int, out: Output) -> None:
         parts = [self._kept.get(slice_) for slice_ in self._slices.slices_of(window)]
@@ -130,7 +168,7 @@ class TopRows(TimeWindows):
         budget, name = self._context.state_budget, self._context.operator_id
         if now > self._charged:
             budget.take(name, now - self._charged, sum(part.rows for part in parts))
-        else:
+        elif now < self._charged:
             budget.give_back(name, self._charged - now)
         self._charged = now
 
@@ -160,6 +198,12 @@ class TopRows(TimeWindows):
         slots = self._numbers.slots(np.zeros(batch.num_rows, np.int64), hashes, keys)
         self._numbers.clear()
         return slots
+
+
+def _rows_of(kept: _Rows, slice_: int, latest_ns: int | None) -> Batch:
+    """Return the rows of a slice as one batch of a snapshot."""
+    column = {SLICE: Column.of(np.full(kept.rows, slice_))}
+    return dated(with_columns(Batch.concat(kept.batches), column), latest_ns)
 
 
 def _ranks(column: Column) -> Int64s:

@@ -81,6 +81,9 @@ class ValueSets:
             rows = np.flatnonzero(np.logical_and.reduce(valid))
             slots, values = slots[rows], values.take(rows)
         hashes, _ = hash_keys(values, self._schema.names)
+        if self._values.is_sealed:  # only what is new counts as changed
+            new = np.flatnonzero(self._values.find(hashes, values) < 0)
+            slots, values, hashes = slots[new], values.take(new), hashes[new]
         found = self._values.slots(hashes, values)
         _link(slots, found, self._next, self._first, self._sizes)
 
@@ -101,6 +104,11 @@ class ValueSets:
         bounds = np.searchsorted(rows, np.arange(len(slots) + 1)).tolist()
         return [pickle.dumps(batch.slice(*pair).copy()) for pair in pairwise(bounds)]
 
+    def listed(self, slots: Int64s) -> tuple[Int64s, Sequence[Column]]:
+        """Return the values of all sets as columns, and which of the slots each is of."""
+        values, rows = self._values_of(slots)
+        return rows, self._values.keys_of(values).columns[1:]
+
     def load(self, slots: Int64s, sets: Iterable[bytes]) -> None:
         """Add the sets that another dumped to those of slots; raise StateFullError as `add`."""
         batches: list[Batch] = [pickle.loads(one) for one in sets]  # noqa: S301  # from a dump
@@ -109,13 +117,16 @@ class ValueSets:
             self.add(rows, Batch.concat(batches).columns)
 
     def drop(self, slots: Int64s) -> None:
-        """Empty the sets of these slots, each of which is named once."""
+        """Empty the sets of these slots, each of which is named once, and whose records go."""
         if self._sizes[slots].sum() == len(self._values):  # all that there are: no need to look
             self._values.clear()
         else:
             self._values.delete(self._values_of(slots)[0])
-        self._first[slots] = _END
-        self._sizes[slots] = 0
+
+    @property
+    def values(self) -> KeyedStore:
+        """The records of the values; the first column of their keys is the slot."""
+        return self._values
 
     def _values_of(self, slots: Int64s) -> tuple[Int64s, Int64s]:
         """Return the records of the values of slots, and which of the slots each belongs to."""

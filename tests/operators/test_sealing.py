@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -19,10 +19,12 @@ from whale_ray.operators.joins.deduplication import Deduplication
 from whale_ray.operators.joins.interval import TimeInterval
 from whale_ray.operators.joins.join import Join
 from whale_ray.operators.process import CoProcess, Output, Process
-from whale_ray.operators.sealing import Sealing
+from whale_ray.operators.sealing import Sealing, Survives
+from whale_ray.operators.snapshots import StateChunk
 from whale_ray.operators.windows.aggregation import Aggregation
 from whale_ray.operators.windows.specifications import CountWindow, SessionWindow, TimeWindow
 from whale_ray.operators.windows.top_n import TopN
+from whale_ray.state.watermarks import WATERMARK_NONE
 from whale_ray.testing import check_dump, instance_context
 from whale_ray.testing.conformance import counted, difference
 from whale_ray.testing.dump_check import Step, hand_over
@@ -182,6 +184,12 @@ def test_virtual_nodes_move_to_other_instances(name: str, data: st.DataObject) -
     )
 
 
+BESIDE = [
+    name for name, made in MADE.items() if isinstance(made, Aggregation | TopN | Deduplication)
+]
+"""Operators whose snapshots a thread makes, beside keyed processes."""
+
+
 class Taken(Output):
     """Keeps rows with their output and event time."""
 
@@ -204,9 +212,13 @@ class Taken(Output):
 class Running:
     """An operator on its worker, and what it has emitted."""
 
-    def __init__(self, make: Callable[[], Process | CoProcess]) -> None:
+    def __init__(
+        self, make: Callable[[], Process | CoProcess], watermark_ns: int = WATERMARK_NONE
+    ) -> None:
         self.operator: Any = make()
-        self.context = replace(instance_context(operator_id="op"), keys=(KEYS, KEYS))
+        self.context = replace(
+            instance_context(operator_id="op"), keys=(KEYS, KEYS), watermark_ns=watermark_ns
+        )
         self.out = Taken()
         self.operator.open(self.context)
         assert isinstance(self.operator, Sealing)
@@ -225,9 +237,14 @@ class Running:
         del self.out.rows[rows:]
         self.take(steps)
 
-    def ended(self) -> tuple[Any, int]:
-        """Return the rows in the end, and the bytes of state that are taken then."""
+    def ended(self, last_epoch: int) -> tuple[Any, int]:
+        """Return the rows in the end, and the bytes of state that are taken then.
+
+        What an earlier epoch needs is given up with the last one.
+        """
         self.operator.close(self.out)
+        self.operator.seal(last_epoch)
+        self.operator.release(last_epoch)
         return counted(self.out.rows), self.context.state_budget.used_bytes
 
 
@@ -240,7 +257,7 @@ def test_what_follows_a_roll_back_is_as_if_nothing_had_been(name: str, data: st.
     first, second = sorted(data.draw(st.tuples(*[st.integers(0, len(steps))] * 2)))
     straight = Running(make)
     straight.take(steps)
-    wanted, _ = straight.ended()
+    wanted, _ = straight.ended(1)
     running = Running(make)
     running.take(steps[:first])
     rows = [len(running.out.rows)]
@@ -256,9 +273,100 @@ def test_what_follows_a_roll_back_is_as_if_nothing_had_been(name: str, data: st.
     running.back_to(1, rows[0], steps[first:])
     running.operator.seal(3)
     running.operator.release(3)
-    found, left_bytes = running.ended()
+    found, left_bytes = running.ended(4)
     assert not difference(wanted, found)
     assert left_bytes <= 1 << 20  # first chunks and indexes of stores, none of it for rows
+
+
+@dataclass(frozen=True)
+class Marker:
+    """What there was at a marker."""
+
+    chunks: Sequence[StateChunk]
+    watermark_ns: int
+    steps: int
+    rows: int
+
+
+class Written:
+    """Takes snapshots between steps; reads them late, or at once before an epoch counts."""
+
+    def __init__(self, make: Callable[[], Process | CoProcess]) -> None:
+        self.make, self.running = make, Running(make)
+        self.watermark_ns, self.steps = WATERMARK_NONE, 0
+        self.markers: list[Marker] = []
+        self.first = 0  # of the markers that can be gone back to
+        self.files: dict[str, Batch] = {}
+
+    def take(self, steps: list[Step]) -> None:
+        self.running.take(steps)
+        self.steps += len(steps)
+        for step in steps:
+            self.watermark_ns = step if isinstance(step, int) else self.watermark_ns
+
+    def snapshot(self) -> None:
+        chunks = self.running.operator.chunks(len(self.markers) + 1)
+        rows = len(self.running.out.rows)
+        self.markers.append(Marker(chunks, self.watermark_ns, self.steps, rows))
+
+    def count(self) -> None:
+        """Let the last epoch count: its chunks are in files, and none before it is of use."""
+        self.first = len(self.markers) - 1
+        for chunk in self.markers[-1].chunks:
+            self.read(chunk)
+        if isinstance(self.running.operator, Survives):
+            survivor = self.running.operator.survivor(len(self.markers))
+            if survivor is not None:
+                survivor.release()
+
+    def read(self, chunk: StateChunk) -> Batch:
+        if chunk.identity is None:
+            return chunk.rows
+        if chunk.identity not in self.files:
+            self.files[chunk.identity] = chunk.rows
+        return self.files[chunk.identity]
+
+    def go_back(self, wasted: list[Step]) -> None:
+        """Let another object take over what survives, after steps that count for nothing."""
+        operator, epoch, before = self.running.operator, len(self.markers), self.markers[-1]
+        if not isinstance(operator, Survives) or operator.survivor(epoch) is None:
+            return
+        survivor = operator.survivor(epoch)
+        self.running.take(wasted)
+        rows = self.running.out.rows[: before.rows]
+        self.running = Running(self.make, before.watermark_ns)
+        self.running.out.rows = rows
+        self.running.operator.take_over(survivor)
+
+
+@pytest.mark.parametrize("name", BESIDE)
+@settings(max_examples=4)
+@given(data=st.data())
+def test_what_follows_a_snapshot_is_the_same_whenever_its_rows_are_made(
+    name: str, data: st.DataObject
+) -> None:
+    steps = steps_of(data.draw(arrivals(TIMES)), name)
+    straight = Running(MADE[name])
+    straight.take(steps)
+    wanted, _ = straight.ended(1)
+    written = Written(MADE[name])
+    for number in range(len(steps)):
+        written.take(steps[number : number + 1])
+        written.snapshot()
+        match data.draw(st.sampled_from(["go on", "go on", "count", "go back"])):
+            case "count":
+                written.count()
+            case "go back":
+                written.go_back(steps[number + 1 : number + 3])
+    rows = written.running.out.rows
+    for marker in written.markers[written.first :]:
+        restored = Running(MADE[name], marker.watermark_ns)
+        batches = [written.read(chunk) for chunk in marker.chunks]
+        restored.operator.take([StateChunk(batch) for batch in batches], whole=True)
+        restored.out.rows = rows[: marker.rows]
+        restored.take(steps[marker.steps :])
+        found, _ = restored.ended(len(steps) + 1)
+        assert not difference(wanted, found)
 
 
 def test_epochs_increase_and_are_gone_after_their_release() -> None:

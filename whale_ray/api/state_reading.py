@@ -151,12 +151,15 @@ def operator_rows(store: CheckpointStore, manifest: Manifest, operator: str) -> 
         )
         raise InputError(msg)
     from ..operators.keyed.changed_keys import latest_rows
+    from ..operators.windows.slice_versions import latest_groups, open_slices
 
     keys = next(iter(record.get("key", ())), ())
     for part in parts:
         chunks = [chunk_from_bytes(store.read_chunk(file)) for file in part.chunks]
         state = [chunk for chunk in chunks if chunk.waits is None]
-        yield from latest_rows(state, keys, StateBudget(_KEYS_BYTES_MAX))
+        is_of_slices = any(open_slices(chunk.rows) is not None for chunk in state)
+        latest = latest_groups if is_of_slices else latest_rows
+        yield from latest(state, keys, StateBudget(_KEYS_BYTES_MAX))
 
 
 def _keys_of(manifest: Manifest, operator: str) -> set[str]:

@@ -208,8 +208,9 @@ def test_slices_are_dumped_together_and_another_object_goes_on_with_them(
             process.on_batch(batch_of(events), out)
     with mock.patch.object(aggregate_windows, "_DUMPED_ROWS", rows_at_once):
         dumped = list(process.dump(np.arange(1 << 10)))
-    slices = [set(batch["#slice"].tolist()) for batch in dumped[1:]]
-    assert all(batch.num_rows >= rows_at_once for batch in dumped[1:-1])
+    groups = [batch for batch in dumped[1:] if batch.schema == dumped[1].schema]  # without sets
+    slices = [set(batch["#slice"].tolist()) for batch in groups]
+    assert all(batch.num_rows >= rows_at_once for batch in groups[:-1])
     assert len(set().union(*slices)) == sum(map(len, slices))  # a slice is in one batch
     for batch in dumped:
         other.load(batch)

@@ -1,0 +1,154 @@
+"""`SealedWindows`: what checkpoints ask of windows that are kept in a `GroupState`.
+
+At a marker the groups are only sealed. What has changed since the marker before becomes rows in the
+thread that writes snapshots (`sealed_groups`, `slice_versions`), and where the worker survives, the
+groups go back in memory.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ...transport.wire.batch import Batch
+from ..sealing import Epochs, Sealing, Survives
+from ..snapshots import StateChunk, Survivor
+from .grouping import SLICE
+from .slice_versions import Piece, SliceVersions, open_slices
+
+if TYPE_CHECKING:
+    from ...transport.wire.types import Schema
+    from ..instance_context import InstanceContext
+    from .group_state import GroupState
+    from .sealed_groups import SealedGroups
+
+__all__ = ["SealedWindows", "dated"]
+
+
+@dataclass(frozen=True)
+class _WindowsSurvivor:
+    """An operator whose groups can go back to an epoch; see `Survivor`."""
+
+    operator: SealedWindows
+    epoch: int
+
+    def release(self) -> None:
+        """See `Survivor.release`."""
+        self.operator.release(self.epoch)
+
+
+class SealedWindows(Sealing, Survives):
+    """Seals and snapshots of an operator with a `GroupState`."""
+
+    surviving: ClassVar[tuple[str, ...]] = (
+        *("_groups", "_versions", "_sealed", "_watermark_ns", "_input", "schema"),
+    )
+    """The attributes that another object takes over."""
+
+    _context: InstanceContext
+    _groups: GroupState | None
+    _input: Schema
+    _latest_ns: int | None
+    _watermark_ns: int
+    _versions: SliceVersions | None = None
+
+    def seal(self, epoch: int) -> None:
+        """See `Sealing.seal`."""
+        self._epochs.add(epoch, (self._watermark_ns, self._beside()))
+        if self._groups is not None:
+            self._groups.seal(epoch)
+
+    def roll_back(self, epoch: int) -> None:
+        """See `Sealing.roll_back`."""
+        self._watermark_ns, beside = self._epochs.back_to(epoch)
+        if self._groups is not None and self._groups.has_seal(epoch):
+            self._groups.roll_back(epoch)
+            if self._versions is not None and self._versions.has_seal(epoch):
+                self._versions.roll_back(epoch)
+        else:
+            self._forget()
+        self._go_back(beside)
+
+    def release(self, epoch: int) -> None:
+        """See `Sealing.release`."""
+        self._epochs.release(epoch)
+        if self._versions is not None and self._versions.has_seal(epoch):
+            self._versions.release(epoch)
+        if self._groups is not None and self._groups.has_seal(epoch):
+            self._groups.release(epoch)
+
+    def chunks(self, epoch: int) -> Sequence[StateChunk]:
+        """See `Sealing.chunks`: the input's columns, then groups by when they have changed."""
+        self.seal(epoch)
+        if self._groups is None:
+            return ()
+        if self._versions is None:
+            self._versions = SliceVersions(f"windows-{self._context.attempt}")
+        sealed = self._groups.sealed(epoch)
+        rows_of = partial(_dated_rows, sealed, self._latest_ns)
+        found = self._versions.chunks(
+            epoch, sealed.parts, sealed.slices, len(self._groups), rows_of
+        )
+        columns = StateChunk(Batch.empty(self._input), f"{self._versions.name}-columns")
+        return [columns, *found]
+
+    def take(self, chunks: Sequence[StateChunk], *, whole: bool) -> None:
+        """See `Sealing.take`; the next snapshot has all groups."""
+        open_now = None
+        for chunk in chunks:
+            rows = chunk.rows
+            if (found := open_slices(rows)) is not None:
+                open_now = found
+            elif open_now is not None and SLICE in rows.schema:
+                self.load(rows.filter(np.isin(rows.column(SLICE).data, open_now)))
+            else:
+                self.load(rows)
+        self._settle_loaded()
+
+    def survivor(self, epoch: int) -> Survivor | None:
+        """See `Survives.survivor`."""
+        return None if self._groups is None else _WindowsSurvivor(self, epoch)
+
+    def take_over(self, survivor: Survivor) -> None:
+        """See `Survives.take_over`."""
+        assert isinstance(survivor, _WindowsSurvivor)
+        before = survivor.operator
+        before.roll_back(survivor.epoch)
+        vars(self).update({name: getattr(before, name) for name in self.surviving})
+        self._go_back(self._epochs[survivor.epoch][1])
+
+    @property
+    def _epochs(self) -> Epochs[tuple[int, Any]]:
+        epochs: Epochs[tuple[int, Any]] = vars(self).setdefault("_sealed", Epochs())
+        return epochs
+
+    @abstractmethod
+    def _beside(self) -> Any:
+        """Return what is kept beside the groups, which does not change any more."""
+
+    @abstractmethod
+    def _go_back(self, beside: Any) -> None:
+        """Take what was kept beside the groups, which are those of that time."""
+
+    @abstractmethod
+    def _settle_loaded(self) -> None:
+        """Do what must be done with groups once all of them are loaded."""
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Forget all groups and seals of them, and give their memory back."""
+
+
+def dated(batch: Batch, latest_ns: int | None) -> Batch:
+    """Return rows of a snapshot with the latest event time of all rows."""
+    times = None if latest_ns is None else np.full(batch.num_rows, latest_ns)
+    return batch.with_times(times)
+
+
+def _dated_rows(sealed: SealedGroups, latest_ns: int | None, pieces: Sequence[Piece]) -> Batch:
+    return dated(sealed.rows(pieces), latest_ns)
