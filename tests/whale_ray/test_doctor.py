@@ -229,7 +229,9 @@ def test_a_missing_and_an_untried_package_are_named_with_the_remedy():
 
 def test_a_missing_extra_is_reported_with_its_use_and_command():
     found = {one.name: one for one in judge(dataclasses.replace(WHOLE, lacking=EXTRAS_MISSING))}
-    assert found["extras"].detail == "data, dashboard, pandas, s3, delta, postgres, kafka, bench"
+    assert found["extras"].detail == (
+        "data, dashboard, pandas, s3, delta, postgres, kafka, bench, prometheus, opentelemetry"
+    )
     spark = found["extra spark"]
     assert (spark.status, spark.detail) == ("missing", "not installed (pyspark, raydp)")
     assert spark.meaning == (

@@ -15,6 +15,9 @@ import numpy as np
 
 __all__ = ["StageCosts", "StageWork", "fit_costs"]
 
+_ROUNDING = 1e-12
+"""Sums of squared relative errors that differ by less are alike."""
+
 
 @dataclass(frozen=True)
 class StageWork:
@@ -56,7 +59,8 @@ def fit_costs(trials: Sequence[StageWork]) -> StageCosts:
     """Return the costs that explain trials best; no cost is negative.
 
     The relative errors are made small, by least squares. With three costs, the solution without
-    negative ones is the best of those that leave some costs out: all are tried.
+    negative ones is the best of those that leave some costs out: all are tried. Of those that
+    explain the trials alike, as any one cost explains a single trial, the cost of rows is taken.
 
     Args:
         trials: with different batches; those without work are left out. Without any, all costs are
@@ -76,6 +80,6 @@ def fit_costs(trials: Sequence[StageWork]) -> StageCosts:
                 continue
             costs[list(chosen)] = np.linalg.lstsq(columns, np.ones(len(useful)), rcond=None)[0]
             error = float(np.square(counts @ costs - 1).sum())
-            if (costs >= 0).all() and error < least * (1 - 1e-9):
+            if (costs >= 0).all() and error < least - _ROUNDING:
                 best, least = costs, error
     return StageCosts(*(float(cost) for cost in best))

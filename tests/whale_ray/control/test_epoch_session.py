@@ -50,7 +50,8 @@ def assignment(url: str) -> Assignment:
         "checkpoints.timeout_ms": 5000,
         "checkpoints.tries_max": 1000,
     }
-    return _assign(topology, Settings().with_overrides(overrides), WORKERS, needs_cluster=False)
+    settings = Settings().with_overrides(overrides)
+    return _assign(topology.logical_plan(), settings, WORKERS, needs_cluster=False)
 
 
 class Table:

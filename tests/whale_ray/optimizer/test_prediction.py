@@ -49,6 +49,13 @@ def test_no_cost_is_negative_whatever_was_measured(noise):
     assert np.square(errors).sum() <= np.square(others).sum() * (1 + 1e-9)
 
 
+@given(st.floats(1, 1e12), st.integers(1, 10**9), st.integers(1, 10**6), st.integers(1, 10**6))
+def test_of_a_single_trial_all_is_the_cost_of_rows(cpu_ns, rows, received, sent):
+    found = fit_costs([StageWork(cpu_ns, rows, received, sent)])
+    assert (found.receive_ns, found.send_ns) == (0, 0)
+    assert found.row_ns == pytest.approx(cpu_ns / rows)
+
+
 def test_a_stage_that_did_nothing_costs_nothing():
     assert fit_costs([StageWork(0, 0, 0, 0)]) == StageCosts(0, 0, 0)
 
