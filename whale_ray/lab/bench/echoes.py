@@ -129,12 +129,17 @@ class HostEcho:
         doorbell = self._doorbells[number]
         mirror = MirrorRing.create(_RING_BYTES, 1, self._job, "mirror", [doorbell])
         consumer = attach_ring(mirror.handle, 0, doorbell)
-        endpoint.subscribe(into, mirror, peer)
+        incoming = endpoint.subscribe(into, mirror, peer)
         self._pipes[number].send(endpoint.listen(ADDRESS))
         endpoint.dial(peer, self._pipes[number].recv())
         subscription = offer.outgoing[peer].sender
-        while not subscription.subscribed_now:
-            wait_for_sockets(endpoint, lambda: subscription.subscribed_now)
+
+        def ready() -> bool:
+            # Nobody polls from here to the start, so what the peer waits for must have been said.
+            return subscription.subscribed_now and incoming.subscribed_now
+
+        while not ready():
+            wait_for_sockets(endpoint, ready)
         return endpoint, producer, consumer
 
     def close(self) -> None:
