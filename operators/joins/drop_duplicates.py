@@ -14,31 +14,34 @@ import numpy as np
 import numpy.typing as npt
 
 from ...state.keys import hash_keys
-from ...state.node_transfer import with_columns
-from ...state.records import RecordField, RecordLayout
-from ...state.store import KeyedStore
+from ...state.node_transfer import column_name, with_columns
+from ...state.records import RecordField
 from ...transport.compiling import njit
+from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ..process import InputOrder, InstanceContext, Output, Process
-from ..sealing import SealingByDump
+from ..windows.group_state import GroupState
 from ..windows.grouping import LATE, OUTPUTS, SLICE
+from ..windows.sealed_windows import SealedWindows
 from ..windows.slices import TimeSlices
 from ..windows.specifications import TimeWindow
 
 if TYPE_CHECKING:
-    from ...transport.wire.batch import Batch
     from ...transport.wire.types import Schema
     from .deduplication import Deduplication
 
 __all__ = ["DropDuplicates"]
 
 Int64s = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
 
 _NONE_NS = -(1 << 63)
 _LATEST_NS = (1 << 63) - 1
+_TIME = RecordField("time", np.dtype(np.int64), _NONE_NS)
+"""When the row of a key was that was passed on; `_NONE_NS` if none was."""
 
 
-class DropDuplicates(Process, SealingByDump):
+class DropDuplicates(Process, SealedWindows):
     """Drops the duplicates that a `Deduplication` describes; rows come in any order."""
 
     per_worker: ClassVar[bool] = True
@@ -50,9 +53,7 @@ class DropDuplicates(Process, SealingByDump):
     def __init__(self, asked: Deduplication) -> None:
         self._asked = asked
         self._slices = TimeSlices(TimeWindow("", asked.within_ns, asked.within_ns, 0))
-        self._spare: KeyedStore | None = None
-        self._stores: dict[int, KeyedStore] = {}
-        self._cleared: list[KeyedStore] = []
+        self._groups: GroupState | None = None
         self._watermark_ns = _NONE_NS
 
     def open(self, context: InstanceContext) -> None:
@@ -79,77 +80,75 @@ class DropDuplicates(Process, SealingByDump):
     def on_watermark(self, watermark_ns: int, out: Output) -> None:
         """Free the slices whose rows can have no duplicates any more."""
         self._watermark_ns = watermark_ns
-        for slice_ in [one for one in self._stores if self._release_ns(one) <= watermark_ns]:
-            store = self._stores.pop(slice_)
-            store.clear()
-            self._cleared.append(store)
+        if self._groups is not None:
+            for slice_ in self._groups.slices:
+                if self._release_ns(slice_) <= watermark_ns:
+                    self._groups.free(slice_)
 
     def close(self, out: Output) -> None:
         """Free all."""
-        self._forget()
+        if self._groups is not None:
+            self._groups.clear()
 
     def dump(self, nodes: Int64s) -> Iterator[Batch]:
         """Return the keys with the times of their rows that were passed on."""
-        for slice_, store in self._stores.items():
-            batch = store.export_nodes(nodes)
-            yield with_columns(batch, {SLICE: Column.of(np.full(batch.num_rows, slice_))})
+        if self._groups is None:
+            return
+        for slice_ in self._groups.slices:
+            slots = self._groups.scan(slice_, nodes)
+            column = {SLICE: Column.of(np.full(len(slots), slice_))}
+            yield with_columns(self._groups.keys_of(slots), column | self._groups.dump(slots))
 
     def load(self, batch: Batch) -> None:
         """See `Process.load`; the memory for state may be used up: StateFullError."""
-        slices = batch.column(SLICE).data
-        for slice_ in np.unique(slices).tolist():
-            store = self._store(slice_, batch.schema.select(self._asked.keys))
-            store.import_nodes(batch.filter(slices == slice_))
-
-    def _forget(self) -> None:
-        for store in self._stores.values():
-            store.clear()
-        self._cleared += self._stores.values()
-        self._stores.clear()
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes that the keys take."""
-        return sum(store.nbytes for store in self._stores.values())
+        keys = batch.select(self._asked.keys)
+        groups = self._bound(keys.schema)
+        if column_name(_TIME.name) in batch.schema:  # else it tells the columns of the keys alone
+            slices = batch.column(SLICE).data
+            slots = groups.slots(slices, hash_keys(keys, self._asked.keys)[0], keys)
+            groups.load(slots, batch)
 
     def _release_ns(self, slice_: int) -> int:
         return min(self._slices.end_ns(slice_) - 1 + self._asked.within_ns, _LATEST_NS)
 
-    def _fresh(
-        self, slices: Int64s, keys: Batch, hashes: npt.NDArray[np.uint64]
-    ) -> npt.NDArray[np.bool_]:
+    def _fresh(self, slices: Int64s, keys: Batch, hashes: Hashes) -> npt.NDArray[np.bool_]:
         """Return which rows are no duplicates, and note these."""
+        groups = self._bound(keys.schema)
         present = np.unique(slices).tolist()
         own, before, after = np.full((3, len(slices)), -1, np.int64)
         parts = []
         for slice_ in present:
             rows = slice(None) if len(present) == 1 else np.flatnonzero(slices == slice_)
             some = keys if len(present) == 1 else keys.take(rows)
-            own[rows] = self._store(slice_, keys.schema).slots(hashes[rows], some)
+            own[rows] = _own_records(groups, slice_, hashes[rows], some)
             parts.append((slice_, rows, some))
         for slice_, rows, some in parts:  # all rows have their records by now
             for found, beside in ((before, slice_ - 1), (after, slice_ + 1)):
-                if (store := self._stores.get(beside)) is not None:
-                    found[rows] = store.find(hashes[rows], some)
-        assert keys.times is not None and self._spare is not None
+                found[rows] = groups.find(beside, hashes[rows], some)
+        assert keys.times is not None
         fresh = np.zeros(len(own), np.bool_)
-        kept: Any = self._spare.records
-        _mark_fresh(keys.times, own, before, after, kept["time"], self._asked.within_ns, fresh)
+        kept: Any = groups.field(_TIME.name)
+        _mark_fresh(keys.times, own, before, after, kept, self._asked.within_ns, fresh)
         return fresh
 
-    def _store(self, slice_: int, keys: Schema) -> KeyedStore:
-        if self._spare is None:
-            self._spare = KeyedStore(
-                RecordLayout(keys, [RecordField("time", np.dtype(np.int64), _NONE_NS)]),
-                self._context.state_budget,
-                self._context.operator_id,
-                virtual_nodes=self._context.virtual_nodes,
-            )
-        store = self._stores.get(slice_)
-        if store is None:
-            store = self._cleared.pop() if self._cleared else self._spare.sibling()
-            self._stores[slice_] = store
-        return store
+    def _bound(self, keys: Schema) -> GroupState:
+        """Return the records; make room for them by the columns of the first rows."""
+        if self._groups is None:
+            self._input = keys
+            self._groups = GroupState(keys, (), self._context, moved=[_TIME])
+        return self._groups
+
+
+def _own_records(groups: GroupState, slice_: int, hashes: Hashes, keys: Batch) -> Int64s:
+    """Return the records of keys in a slice; behind a seal only those that are new have changed."""
+    slices = np.full(len(hashes), slice_)
+    if not groups.is_sealed:
+        return groups.slots(slices, hashes, keys)
+    slots = groups.find(slice_, hashes, keys)
+    times = np.where(slots < 0, _NONE_NS, groups.field(_TIME.name)[slots])
+    new = np.flatnonzero(times == _NONE_NS)
+    slots[new] = groups.slots(slices[new], hashes[new], keys.take(new))
+    return slots
 
 
 @njit(cache=True, nogil=True)

@@ -60,6 +60,7 @@ class GroupState:
         accumulators: what is computed for each group.
         context: whose memory for state it takes, and which name messages have.
         more: fields for the caller to use.
+        moved: fields for the caller to use that move with a group.
         notes_changes: whether there is a field `changed`.
         shares_stores: whether small slices share stores, as is better if there are many.
     """
@@ -71,11 +72,14 @@ class GroupState:
         context: InstanceContext,
         more: Sequence[RecordField] = (),
         *,
+        moved: Sequence[RecordField] = (),
         notes_changes: bool = False,
         shares_stores: bool = False,
     ) -> None:
         self._keys = keys
-        self._moved = [RecordField(CHANGED, np.dtype(np.uint8))] if notes_changes else []
+        self._moved = list(moved)
+        if notes_changes:
+            self._moved.append(RecordField(CHANGED, np.dtype(np.uint8)))
         pointers = list(more)
         self._budget, self._operator = context.state_budget, context.operator_id
         self._kept: list[_Kept] = []
@@ -340,6 +344,11 @@ class GroupState:
                 yield column_name(f"{number}.{name}"), one
 
     # -- epochs -------------------------------------------------------------------------------
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether there is a seal, so that groups leave images when they change."""
+        return bool(self._charged)
 
     def has_seal(self, epoch: int) -> bool:
         """Return whether there is a seal of an epoch."""

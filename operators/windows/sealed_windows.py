@@ -7,7 +7,6 @@ groups go back in memory.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -46,14 +45,14 @@ class SealedWindows(Sealing, Survives):
     """Seals and snapshots of an operator with a `GroupState`."""
 
     surviving: ClassVar[tuple[str, ...]] = (
-        *("_groups", "_versions", "_sealed", "_watermark_ns", "_input", "schema"),
+        *("_groups", "_versions", "_sealed", "_watermark_ns", "_input"),
     )
     """The attributes that another object takes over."""
 
     _context: InstanceContext
     _groups: GroupState | None
     _input: Schema
-    _latest_ns: int | None
+    _latest_ns: int | None = None
     _watermark_ns: int
     _versions: SliceVersions | None = None
 
@@ -127,21 +126,20 @@ class SealedWindows(Sealing, Survives):
         epochs: Epochs[tuple[int, Any]] = vars(self).setdefault("_sealed", Epochs())
         return epochs
 
-    @abstractmethod
     def _beside(self) -> Any:
         """Return what is kept beside the groups, which does not change any more."""
 
-    @abstractmethod
     def _go_back(self, beside: Any) -> None:
         """Take what was kept beside the groups, which are those of that time."""
 
-    @abstractmethod
     def _settle_loaded(self) -> None:
         """Do what must be done with groups once all of them are loaded."""
 
-    @abstractmethod
     def _forget(self) -> None:
         """Forget all groups and seals of them, and give their memory back."""
+        self._versions = None
+        if self._groups is not None:
+            self._groups.drop()
 
 
 def dated(batch: Batch, latest_ns: int | None) -> Batch:

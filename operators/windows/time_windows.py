@@ -39,6 +39,7 @@ class TimeWindows(Process, SealedWindows):
     takes_late_rows: ClassVar[bool] = True
     late_outputs: ClassVar[tuple[str, ...]] = (LATE,)
     input_order: ClassVar[InputOrder | None] = "arrival"
+    surviving: ClassVar[tuple[str, ...]] = (*SealedWindows.surviving, "schema")
 
     def __init__(self, slices: Slices, lateness_ns: int = 0) -> None:
         self._slices = slices
@@ -84,11 +85,9 @@ class TimeWindows(Process, SealedWindows):
 
     def _forget(self) -> None:
         """See `SealedWindows`."""
-        self._versions = None
         for slice_ in self._open_slices():
             self._free_slice(slice_)
-        if self._groups is not None:
-            self._groups.drop()
+        super()._forget()
 
     @property
     def _state(self) -> GroupState:

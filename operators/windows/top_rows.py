@@ -139,9 +139,6 @@ class TopRows(TimeWindows):
         self._kept = dict(kept)
         self._charge()
 
-    def _settle_loaded(self) -> None:
-        """Nothing is left to do."""
-
     def _emit_window(self, window: int, out: Output) -> None:
         parts = [self._kept.get(slice_) for slice_ in self._slices.slices_of(window)]
         batches = [batch for part in parts if part is not None for batch in part.batches]
