@@ -121,6 +121,7 @@ def test_a_seed_plays_the_same_again(name):
     assert traces[0] == traces[1]
 
 
+@pytest.mark.long
 def test_the_multicast_scenario_covers_all_of_its_events():
     """Otherwise its success would mean nothing."""
     phases: Counter[SwitchPhase] = Counter()
@@ -347,7 +348,7 @@ FORGET = EpochCoordinator._forget
 SUBSCRIBED = StreamSender.subscribed
 BEGIN = Link.begin
 ESTABLISHED = LinkManager._established
-FAULTS: list[tuple[str, type | ModuleType, str, Callable[..., Any] | property]] = [
+FAULTS: list[tuple[str, type | ModuleType, str, Callable[..., Any]]] = [
     ("resumption", StreamSender, "subscribed", resume_behind_what_was_sent),
     ("resumption", Link, "begin", begin_whatever_the_sequence),
     ("resumption", Offer, "release", give_back_what_was_only_sent),
@@ -381,12 +382,20 @@ FAULTS: list[tuple[str, type | ModuleType, str, Callable[..., Any] | property]] 
 ]
 
 
+PLAYED_TO_THE_END = {"resumption", "forwarding", "moving", "multicast"}
+"""Scenarios in which most faults show as a run that never ends: seconds of work until it is given
+up."""
+
+
 @pytest.mark.parametrize(
     ("name", "owner", "method", "fault"),
-    FAULTS,
-    ids=[
-        f"{name}-{owner.__name__}-{getattr(fault, '__name__', method)}"
-        for name, owner, method, fault in FAULTS
+    [
+        pytest.param(
+            *injected,
+            id=f"{injected[0]}-{injected[1].__name__}-{injected[3].__name__}",
+            marks=pytest.mark.long if injected[0] in PLAYED_TO_THE_END else (),
+        )
+        for injected in FAULTS
     ],
 )
 def test_an_injected_fault_is_detected_and_its_seed_repeats_it(

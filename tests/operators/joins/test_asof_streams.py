@@ -176,6 +176,7 @@ def test_a_row_is_answered_as_soon_as_nothing_nearer_can_come(strategy):
     assert sorted(out.times) == [10 * SECOND, 11 * SECOND, 12 * SECOND]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_an_hour_of_rows_leaves_only_what_may_still_match(strategy):
     process = JoinAsOf(join_of(("string",), strategy, 20 * SECOND))

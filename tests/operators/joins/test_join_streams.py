@@ -217,6 +217,7 @@ def test_a_shared_key_is_one_column_and_has_the_value_of_either_side():
     assert [(row["id"], row["m"]) for row in out.rows if row["n"] is None] == [(3, 4)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "within", [TimeWindow("", 10 * SECOND, 10 * SECOND, 0), TimeInterval(-5 * SECOND, 5 * SECOND)]
 )

@@ -50,6 +50,7 @@ def test_every_join_equals_a_loop_over_all_sessions(how, data, gap, lateness):
             assert row["word"] == f"w{row['m']:05}"
 
 
+@pytest.mark.long
 def test_an_hour_of_rows_leaves_nothing_behind():
     process = JoinSessions(join_of(("string",), SessionWindow("", 5 * SECOND), "outer"))
     sizes: list[int] = []

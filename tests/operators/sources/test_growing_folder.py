@@ -141,6 +141,7 @@ def test_each_file_is_read_once_whatever_appears_when(data: st.DataObject) -> No
         assert not folder.left_out
 
 
+@pytest.mark.long
 @given(st.data())
 def test_the_memory_of_what_was_read_is_bounded(data: st.DataObject) -> None:
     """Names that ascend: three remembered files are enough, through any chain of instances."""

@@ -110,6 +110,7 @@ def test_windows_without_a_key(batches, window):
     assert late == len(out.late) <= len(events)
 
 
+@pytest.mark.long
 def test_an_hour_of_windows_leaves_nothing_behind():
     second = 1_000_000 * US
     window = TimeWindow("time", 10 * second, 2 * second, 0)

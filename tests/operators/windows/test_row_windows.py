@@ -141,6 +141,7 @@ def test_a_day_of_sessions_leaves_nothing_behind():
     assert max(sizes[300:]) <= max(sizes[:300])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rows", [None, 2], ids=["sessions", "counts"])
 def test_an_hour_with_a_burst_of_keys_gives_its_memory_back(rows):
     """20 new keys each 10 s, 20,000 once, of two rows each; memory is that of the budget."""

@@ -93,6 +93,7 @@ def frames(channel: Channel) -> Iterator[np.ndarray[Any, Any]]:
         channel.release_buffer(frame)
 
 
+@pytest.mark.long
 def test_the_wire_carries_one_message_for_each_instance() -> None:
     written = Written()
     written.send([1, 2, 3], instance_oriented=True)
@@ -463,6 +464,7 @@ class KillOnce(Keep):
             next(other for other in others if other.name() == self.victim).kill()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("victim", "restarts"), [("whale relay 0", 0), ("whale relay 2", 0), ("whale worker 2", 1)]
 )

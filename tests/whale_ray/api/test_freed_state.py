@@ -221,6 +221,7 @@ def compacted_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heap, "_COMPACTED_FROM_BYTES", 1 << 14)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", OPERATORS)
 def test_an_hour_leaves_the_bytes_of_state_flat(name: str) -> None:
     found = sizes(OPERATORS[name])

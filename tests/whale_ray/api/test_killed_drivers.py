@@ -79,12 +79,12 @@ def values(path: Path) -> list[int]:
 @pytest.mark.parametrize(
     ("owner", "name", "when", "turn", "new"),
     [
-        ("staging", "_exchange", "before", 1, 0),
+        pytest.param("staging", "_exchange", "before", 1, 0, marks=pytest.mark.long),
         ("staging", "_exchange", "after", 1, 1),
-        ("folder", "publish", "after", 1, 1),
-        ("staging", "_exchange", "after", 2, 2),
-        ("fleet", "respawn", "before", 1, 0),
-        ("fleet", "respawn", "after", 1, 0),
+        pytest.param("folder", "publish", "after", 1, 1, marks=pytest.mark.long),
+        pytest.param("staging", "_exchange", "after", 2, 2, marks=pytest.mark.long),
+        pytest.param("fleet", "respawn", "before", 1, 0, marks=pytest.mark.long),
+        pytest.param("fleet", "respawn", "after", 1, 0, marks=pytest.mark.long),
     ],
 )
 def test_outputs_are_complete_and_the_next_job_finds_nothing_else(

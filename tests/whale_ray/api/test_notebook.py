@@ -272,6 +272,7 @@ def test_an_interrupt_drains_a_run_in_the_notebook_itself(
     assert printed(notebook.execute(CHECK)) == "drained True True\n"
 
 
+@pytest.mark.long
 def test_running_a_cell_again_ends_the_job_that_it_left(notebook: Notebook, no_leaks: None) -> None:
     submit = f'whale.submit(endless(), on="processes", workers=1, settings={FAST})'
     cell = notebook.execute(f"{submit};")  # no variable refers to the job
@@ -287,6 +288,7 @@ def test_running_a_cell_again_ends_the_job_that_it_left(notebook: Notebook, no_l
     assert not notebook.workers()
 
 
+@pytest.mark.long
 def test_closing_the_notebook_ends_its_jobs(tmp_path: Path, no_leaks: None) -> None:
     with opened(tmp_path) as notebook:
         notebook.execute(SETUP)

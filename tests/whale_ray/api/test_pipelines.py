@@ -148,6 +148,7 @@ class Gather(whale.Process):
         )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("batch_rows", [1, 37, 8192])
 def test_a_broadcast_join_in_event_time_order_equals_sql(runner: Any, batch_rows: int) -> None:
     """Ties go to the left; the answer does not depend on how the input was cut."""

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 import whale_ray as whale
 from tests.whale_ray.applications.paced_table import PacedTable
@@ -75,6 +76,7 @@ def run(folder: Path, restore: str | None) -> None:
     )
 
 
+@pytest.mark.long
 def test_killed_between_two_commits_both_have_each_row_once(tmp_path: Path) -> None:
     program = f"from {__name__} import run; from pathlib import Path; run(Path({str(tmp_path)!r}),"
     killed = subprocess.run([sys.executable, "-c", f"{program} None)"], check=False)

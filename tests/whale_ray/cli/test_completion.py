@@ -53,6 +53,7 @@ LINES = {
 }
 
 
+@pytest.mark.long
 def test_bash_completes_commands_applications_files_options_and_settings(tmp_path: Path) -> None:
     (tmp_path / "mine.py").touch()
     (tmp_path / "own.yaml").touch()

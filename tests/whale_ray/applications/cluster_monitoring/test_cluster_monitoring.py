@@ -84,6 +84,7 @@ def test_means_of_generated_jobs_are_those_of_sql(parallelism, window, seconds):
     assert len(found) > 500
 
 
+@pytest.mark.long
 def test_means_of_real_jobs_are_those_of_sql(data_dir: Path, tmp_path: Path):
     samples = write_samples(tmp_path, replay_of(data_dir, 400))
     (events,) = data_dir.glob("cluster_job_events_*.parquet")

@@ -250,6 +250,7 @@ def test_folders_without_one_input_of_a_kind_are_refused(tmp_path):
     assert input_paths(tmp_path) == found
 
 
+@pytest.mark.long
 def test_the_real_contracts_have_their_real_trades(data_dir):
     path = next(data_dir.glob("options_daily*.parquet"))
     rows = pq.read_table(

@@ -125,6 +125,7 @@ def test_the_real_week_has_the_figures(data_dir):
     }
 
 
+@pytest.mark.long
 def test_a_generated_week_comes_close(tmp_path):
     made = generate(tmp_path, CabGeneratorSettings(hours=168))
     found = figures(made.positions_path, made.requests_path)

@@ -110,6 +110,7 @@ def test_fills_are_summed_up_from_the_output(tmp_path):
 # --- the command -----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("on", ["inline", "processes"])
 def test_generated_orders_run_from_the_command_line(on, tmp_path, capsys, no_leaks):
     words = ["run", "stock-exchange", "--generate", "20000", "--symbols", "100", "--seed", "3"]

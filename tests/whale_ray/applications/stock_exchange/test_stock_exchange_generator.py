@@ -62,6 +62,7 @@ def figures(rows: pa.Table) -> dict[str, float]:
     }
 
 
+@pytest.mark.long
 def test_the_generator_goes_on_where_it_was() -> None:
     check_source(lambda: orders(SMALL), parallelism=(), max_rows=(700, 8192), rescales=False)
     position = orders(SMALL).open(context((0,), 1)).position()

@@ -119,11 +119,13 @@ def test_the_size_of_batches_makes_no_difference(one_instance, settings):
     assert small == one_instance
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_the_number_of_workers_makes_no_difference(one_instance, workers, no_leaks):
     assert streamed(orders(GENERATED), 16, processes(workers)) == one_instance
 
 
+@pytest.mark.long
 def test_the_number_of_hosts_makes_no_difference(one_instance, no_leaks):
     runner = processes(4, **{"runtime.hosts": 2})
     assert streamed(orders(GENERATED), 16, runner) == one_instance
