@@ -28,6 +28,7 @@ def kill_controller(ray: Any, job: whale.Job) -> None:
     os.kill(pids[0], signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_a_detached_job_survives_its_controller_and_a_worker_and_is_resumed(
     cluster: Any, tmp_path: Path
 ) -> None:

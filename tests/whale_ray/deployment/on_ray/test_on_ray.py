@@ -185,6 +185,7 @@ class KillsRelay(Suicidal):
                 self.marker.touch()
 
 
+@pytest.mark.long
 def test_a_killed_relay_is_replaced_while_the_job_runs_on(cluster: Any, tmp_path: Path) -> None:
     sink, marker = whale.sinks.parquet(tmp_path / "out"), tmp_path / "killed"
 
@@ -280,6 +281,7 @@ def test_a_killed_controller_resumes_while_the_data_runs_on(cluster: Any, tmp_pa
     assert sum(job.results("out").to_arrow()["n"].to_pylist()) == 5000
 
 
+@pytest.mark.long
 def test_a_stop_of_all_processes_drains_the_job_once_and_keeps_the_earlier_output(
     cluster: Any, tmp_path: Path
 ) -> None:

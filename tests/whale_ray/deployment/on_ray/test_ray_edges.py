@@ -87,6 +87,7 @@ def test_rows_that_are_not_printed_are_counted_and_in_the_logs_that_are_named(
     assert logged(job).count("(show#0) row ") == 500
 
 
+@pytest.mark.long
 def test_a_detached_job_prints_into_the_logs_that_it_names(
     cluster: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -148,6 +149,7 @@ def await_state(job: whale.Job, state: str) -> None:
             job.wait(0.05)
 
 
+@pytest.mark.long
 def test_operators_reserve_what_they_ask_for_and_bear_their_names(cluster: Any) -> None:
     asked = {"num_gpus": 1, "num_cpus": 0.5, "resources": {"scanner": 0.5}}
     topology = scanning("lasting", source=endless(), **asked)
@@ -197,6 +199,7 @@ def await_metric(ray: Any, pattern: str) -> None:
     raise AssertionError(pattern)
 
 
+@pytest.mark.long
 def test_a_queued_job_runs_once_there_is_room(
     cluster: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
