@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import hmac
 import secrets
+import signal
 import sys
 import tempfile
 from collections import deque
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -22,6 +24,9 @@ HowToEnd = Literal["drain", "cancel", "savepoint"]
 
 _SUBMITTED_MAX = 8
 _OUTPUT_LINES_MAX = 200
+_LINE_BYTES_MAX = 1 << 16
+_DRAIN_TIMEOUT_S = 30.0
+"""How long what still runs may drain once the server closes; then it is killed."""
 
 
 def new_token() -> str:
@@ -78,23 +83,31 @@ class Submissions:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
+            limit=_LINE_BYTES_MAX,
         )
         self._processes[process.pid] = process
         self._running[process.pid] = asyncio.create_task(self._follow(process, name, folder))
         return process.pid
 
-    async def close(self) -> None:
-        """End what still runs: it was this server's."""
+    async def close(self, drain_timeout_s: float = _DRAIN_TIMEOUT_S) -> None:
+        """End what still runs: it was this server's. What has not drained in time is killed."""
+        followed = list(self._running.values())
+        self._signal(signal.SIGTERM)  # which drains them
+        if followed:
+            await asyncio.wait(followed, timeout=drain_timeout_s)
+        self._signal(signal.SIGKILL)
+        await asyncio.gather(*followed, return_exceptions=True)
+
+    def _signal(self, number: signal.Signals) -> None:
         for process in self._processes.values():
             with contextlib.suppress(ProcessLookupError):
-                process.terminate()  # which drains it
-        await asyncio.gather(*self._running.values(), return_exceptions=True)
+                process.send_signal(number)
 
     async def _follow(self, process: asyncio.subprocess.Process, name: str, folder: Path) -> None:
         assert process.stdout is not None
         try:
-            async for line in process.stdout:
-                self.output.append(f"{name}: {line.decode(errors='replace').rstrip()}")
+            async for line in _lines(process.stdout):
+                self.output.append(f"{name}: {line}")
             code = await process.wait()
             self.output.append(f"{name}: ended with exit code {code}")
         finally:
@@ -102,3 +115,16 @@ class Submissions:
             folder.rmdir()
             self._processes.pop(process.pid, None)
             self._running.pop(process.pid, None)
+
+
+async def _lines(output: asyncio.StreamReader) -> AsyncIterator[str]:
+    """Read lines until the end; what is longer than a line may be is left out, and said so."""
+    while True:
+        try:
+            line = await output.readline()
+        except ValueError:
+            yield f"(more than {_LINE_BYTES_MAX:,} bytes without a new line are left out)"
+            continue
+        if not line:
+            return
+        yield line.decode(errors="replace").rstrip()

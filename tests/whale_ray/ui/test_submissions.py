@@ -1,0 +1,69 @@
+"""Processes of topologies that were submitted on the page: their lines, and their end."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+import pytest
+
+from whale_ray.ui import actions
+from whale_ray.ui.actions import Submissions
+
+TSPEC = """\
+tspec: 1
+topology: played
+operators:
+  trips: {source: simulated, rate_per_s: 1000, rows: 10, row_bytes: 24, dop: 1}
+  out: {sink: simulated, inputs: [{from: trips}], ppt_us: 0}
+"""
+
+
+def runs(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every submitted topology be a process that does this instead."""
+    start = asyncio.create_subprocess_exec
+
+    async def start_code(*_: str, **how: Any) -> asyncio.subprocess.Process:
+        return await start(sys.executable, "-c", code, **how)
+
+    monkeypatch.setattr(actions.asyncio, "create_subprocess_exec", start_code)
+
+
+async def until(submissions: Submissions, line: str) -> None:
+    while line not in submissions.output:
+        await asyncio.sleep(0.01)
+
+
+def test_a_long_line_is_left_out_and_the_next_ones_are_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs("print('begin'); print('x' * 1_000_000); print('end')", monkeypatch)
+
+    async def submit() -> list[str]:
+        submissions = Submissions()
+        await submissions.submit(TSPEC, workers=1)
+        await asyncio.wait_for(until(submissions, "played: ended with exit code 0"), 60)
+        return list(submissions.output)
+
+    lines = asyncio.run(submit())
+    assert lines[0] == "played: begin" and lines[-2] == "played: end"
+    assert any("65,536 bytes without a new line are left out" in line for line in lines)
+    assert sum(map(len, lines)) < 200_000
+
+
+def test_what_does_not_drain_in_time_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(
+        "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        "print('deaf', flush=True); signal.pause()",
+        monkeypatch,
+    )
+
+    async def submit() -> list[str]:
+        submissions = Submissions()
+        await submissions.submit(TSPEC, workers=1)
+        await asyncio.wait_for(until(submissions, "played: deaf"), 60)
+        await asyncio.wait_for(submissions.close(drain_timeout_s=0.1), 60)
+        return list(submissions.output)
+
+    assert asyncio.run(submit())[-1] == "played: ended with exit code -9"
