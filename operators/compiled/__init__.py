@@ -1,8 +1,8 @@
-"""Filters and projections by expressions as one compiled loop.
+"""Filters and projections by expressions, and table joins, as one compiled loop.
 
 ::
 
-    steps            the operators that a loop can hold, and what each of them does to a row
+    table_lookup     a table join as a step of a loop
     loop_text        a chain of them for rows of one schema, as the text of a function
     compiled_chain   the loops of a chain, compiled; batches in, batches out
 """

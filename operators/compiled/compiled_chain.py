@@ -1,7 +1,8 @@
-"""`CompiledChain`: filters and projections in a row, as one compiled loop per batch.
+"""`CompiledChain`: filters, projections and table look-ups in a row, as one loop per batch.
 
 A loop is made for rows of one schema, with or without nulls. Which operators a chain holds is
-settled by the schema of its rows: from the first operator on, as many as can be compiled. The rest,
+settled by the schema of its rows, and by what the tables hold: from the first operator on, as many
+as can be compiled. The rest,
 and all before the loop is there, is done by the operators themselves, with the same results.
 """
 
@@ -9,8 +10,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +19,24 @@ import numpy.typing as npt
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ..expressions.emitters.code import NotCompilable
-from .loop_text import Computed, LoopText, NothingToCompute, Passed, write_loop
+from ..transform_bases import Transform
+from .loop_text import (
+    Computed,
+    LookedUp,
+    LoopText,
+    NothingToCompute,
+    Output,
+    Passed,
+    Step,
+    write_loop,
+)
 
 if TYPE_CHECKING:
     from ...transport.wire.types import Schema
-    from ..transform_bases import Transform
+    from ..joins.unique_rows import UniqueRows
+    from .table_lookup import TableLookup
 
-__all__ = ["COMPILE_AFTER_ROWS", "CompiledChain", "Mode", "Passing", "longest_loop"]
+__all__ = ["COMPILE_AFTER_ROWS", "CompiledChain", "Mode", "Passing", "Table", "longest_loop"]
 
 Mode: TypeAlias = Literal["auto", "compiled", "interpreted"]
 
@@ -46,17 +58,28 @@ class Passing(NamedTuple):
     schemas: tuple[Schema, ...]
 
 
+class Table(Protocol):
+    """A table that rows of a chain are joined with."""
+
+    @property
+    def lookup(self) -> TableLookup:
+        """The join; another object whenever the rows of the table are others."""
+
+
 class CompiledChain:
     """The loops of a chain.
 
     Args:
-        transforms: the operators, in the order in which rows pass them.
-        mode: `auto` compiles once enough rows have come, or at once what was compiled before.
+        operators: in the order in which rows pass them; a table join as its table.
+        mode: `auto` compiles once enough rows have come, or at once what was compiled before; with
+            tables always then, since these are indexed for the loop first.
     """
 
-    def __init__(self, transforms: Sequence[Transform], mode: Mode) -> None:
-        self._transforms = tuple(transforms)
+    def __init__(self, operators: Sequence[Transform | Table], mode: Mode) -> None:
+        self._operators = tuple(operators)
         self._mode = mode
+        self._has_tables = not all(isinstance(one, Transform) for one in operators)
+        self._steps: tuple[Step, ...] = ()
         self._rows_seen = 0
         self._variants: dict[tuple[Schema, bool, bool], _Variant] = {}
 
@@ -64,26 +87,36 @@ class CompiledChain:
         """Return what comes of a batch; None if the operators themselves must take it."""
         if self._mode == "interpreted" or not batch.num_rows:
             return None
+        self._rows_seen += batch.num_rows
+        is_due = self._mode == "compiled" or self._rows_seen > COMPILE_AFTER_ROWS
+        if self._has_tables and not is_due:
+            return None
+        self._look_at_tables()
         variant = self._variant(batch, nullable=False)
         if variant.text is None:
             return None
         columns = [batch.column(name) for name in variant.names]
         if any(column.validity is not None for column in columns):
             variant = self._variant(batch, nullable=True)
-        self._rows_seen += batch.num_rows
-        is_due = variant.is_kept or self._rows_seen > COMPILE_AFTER_ROWS
-        if variant.loop is None and not is_due and self._mode == "auto":
+        if variant.loop is None and not (is_due or variant.is_kept):
             return None
         if variant.loop is None and not variant.compile():
             return None
         return variant.run(batch, columns)
+
+    def _look_at_tables(self) -> None:
+        """Forget all loops if a table has other rows."""
+        steps = tuple(one if isinstance(one, Transform) else one.lookup for one in self._operators)
+        if steps != self._steps:
+            self._steps = steps
+            self._variants.clear()
 
     def _variant(self, batch: Batch, *, nullable: bool) -> _Variant:
         key = batch.schema, nullable, batch.has_times
         found = self._variants.get(key)
         if found is None:
             text, _ = longest_loop(
-                self._transforms, batch.schema, nullable=nullable, has_times=batch.has_times
+                self._steps, batch.schema, nullable=nullable, has_times=batch.has_times
             )
             found = self._variants[key] = _Variant(batch.schema, text)
         return found
@@ -127,29 +160,31 @@ class _Variant:
             times_out = np.empty(rows, np.int64) if filters else _NO_ROWS
         outputs = [_memory(text, one, self._schema, rows) for one in text.outputs]
         written = [array for pair in outputs for array in pair if array is not None]
-        arrays = _arguments(text, read)
-        self.loop(rows, counts, selected, times, times_out, *arrays, *written)
+        arrays = [*_arguments(text, read), *_table_arrays(text)]
+        numbers = {lookup: np.empty(rows, np.int64) for lookup in text.numbered}
+        self.loop(rows, counts, selected, times, times_out, *arrays, *numbers.values(), *written)
         kept = int(counts[-1]) if filters else rows
         passing = _passed_by_each(text, counts, rows)
         if not kept:
             return Passing(None, passing, text.schemas)
         times_kept = batch.times if kept == rows or not text.has_times else _cut(times_out, kept)
-        columns = _columns(text, batch, outputs, selected, kept)
+        looked_up = {at: _looked_up(text, at, one[:kept]) for at, one in numbers.items()}
+        columns = _columns(text, batch, outputs, selected, looked_up, kept)
         made = Batch(text.schemas[-1], columns, kept, times_kept, batch.origin_ns)
         return Passing(made, passing, text.schemas)
 
 
 def longest_loop(
-    transforms: Sequence[Transform], schema: Schema, *, nullable: bool, has_times: bool
+    steps: Sequence[Step], schema: Schema, *, nullable: bool, has_times: bool
 ) -> tuple[LoopText | None, str]:
     """Return the loop of as many operators as can be in one, and why the next is not.
 
     The loop is None if there is none; the reason is empty if all operators are in it.
     """
     found, why = None, ""
-    for count in range(1, len(transforms) + 1):
+    for count in range(1, len(steps) + 1):
         try:
-            found = write_loop(transforms[:count], schema, nullable=nullable, has_times=has_times)
+            found = write_loop(steps[:count], schema, nullable=nullable, has_times=has_times)
             why = ""
         except NothingToCompute as reason:
             why = str(reason)
@@ -183,6 +218,8 @@ def _signature(text: LoopText, schema: Schema) -> tuple[Any, ...]:
             types.append(taken(np.int32))
         if text.nullable:
             types.append(taken(np.bool_))
+    types += [taken(array.dtype) for array in _table_arrays(text)]
+    types += [made(np.int64) for _ in text.numbered]
     for output in text.outputs:
         for array in _memory(text, output, schema, 0):
             if array is not None:
@@ -190,10 +227,33 @@ def _signature(text: LoopText, schema: Schema) -> tuple[Any, ...]:
     return tuple(types)
 
 
+def _table_arrays(text: LoopText) -> list[npt.NDArray[Any]]:
+    """Return what the loop reads of tables."""
+    return [array for one in text.lookups for array in _rows_of(one).arrays]
+
+
+def _rows_of(lookup: TableLookup) -> UniqueRows:
+    assert lookup.rows is not None  # else its loop is not written
+    return lookup.rows
+
+
+def _looked_up(text: LoopText, lookup: int, numbers: npt.NDArray[np.int64]) -> dict[str, Column]:
+    """Return the columns of a table that the chain passes on, for these of its rows."""
+    added = _rows_of(text.lookups[lookup]).added
+    assert added is not None
+    wanted = {
+        one.name: None for one in text.outputs if isinstance(one, LookedUp) and one.lookup == lookup
+    }
+    rows = added.select(list(wanted)).take(numbers)
+    return dict(zip(wanted, rows.columns, strict=True))
+
+
 def _memory(
-    text: LoopText, output: Passed | Computed, schema: Schema, rows: int
+    text: LoopText, output: Output, schema: Schema, rows: int
 ) -> tuple[npt.NDArray[Any] | None, npt.NDArray[np.bool_] | None]:
     """Return memory for a column that the loop writes, and for its validity."""
+    if isinstance(output, LookedUp):
+        return None, None
     if isinstance(output, Passed):
         if not output.copied:
             return None, None
@@ -242,11 +302,15 @@ def _columns(
     batch: Batch,
     outputs: Sequence[tuple[npt.NDArray[Any] | None, npt.NDArray[np.bool_] | None]],
     selected: npt.NDArray[np.int64],
+    looked_up: Mapping[int, Mapping[str, Column]],
     kept: int,
 ) -> list[Column]:
     gathered = _gathered(text, batch, selected, kept)
     columns = []
     for output, (data, validity) in zip(text.outputs, outputs, strict=True):
+        if isinstance(output, LookedUp):
+            columns.append(looked_up[output.lookup][output.name])
+            continue
         if isinstance(output, Passed) and (data is None or kept == batch.num_rows):
             columns.append(gathered[output.column])
             continue

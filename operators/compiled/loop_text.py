@@ -1,4 +1,4 @@
-"""`LoopText`: a chain of filters and projections over rows of one schema, as a function's text.
+"""`LoopText`: filters, projections and table look-ups over rows of one schema, as a function.
 
 The function goes through the rows once. For each it computes every expression, and whether the row
 passes all filters; it writes what comes out of the row to the next free place of the output, which
@@ -6,13 +6,15 @@ moves on only if the row is kept. So the loop has no branch that depends on the 
 
 ::
 
-    loop(rows, counts, selected, times, times_out, c0, o0, m0, …, d0, n0, …)
+    loop(rows, counts, selected, times, times_out, c0, o0, m0, …, x0, y0, z0, …, r0, …, d0, n0, …)
 
     rows              how many
-    counts            int64 (filters,): how many rows pass each of the filters
+    counts            int64 (filters,): how many rows pass each operator that may leave some out
     selected          int64 (rows,), or empty: the numbers of the rows that are kept
     times, times_out  int64 (rows,), or empty: event times
     c0, o0, m0        data of an input column, its offsets if it is text, validity if nullable
+    x0, y0, z0        of a table: slots, keys and their offsets if they are text; see `UniqueRows`
+    r0                int64 (rows,): the number of the table's row for each row that is kept
     d0, n0            data of a computed column, validity if it may be null
 """
 
@@ -21,7 +23,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
@@ -31,15 +33,28 @@ from ...transport.wire.batch import Batch
 from ..expressions.emitters.code import HELPERS, Code, LoopWriter, NotCompilable
 from ..expressions.emitters.trees import code_of
 from ..expressions.evaluation import Environment
+from ..expressions.kernels.type_rules import is_text
 from ..transforms import FilterExpression, MapExpressions
+from .table_lookup import TableLookup
 
 if TYPE_CHECKING:
     from ...transport.wire.types import DataType, Schema
     from ..expressions.expression import Expression
     from ..transform_bases import Transform
 
-__all__ = ["Computed", "LoopText", "NothingToCompute", "Passed", "write_loop"]
+__all__ = [
+    "Computed",
+    "LookedUp",
+    "LoopText",
+    "NothingToCompute",
+    "Passed",
+    "Step",
+    "schema_after",
+    "write_loop",
+]
 
+Step: TypeAlias = "Transform | TableLookup"
+"""An operator of a chain."""
 
 VALUES_MAX = 100
 """Larger loops are not made: with 200 values they took two seconds to compile."""
@@ -66,6 +81,20 @@ class Computed:
 
 
 @dataclass(frozen=True)
+class LookedUp:
+    """An output column of a table: the number of the look-up, and the column's name there.
+
+    The loop tells the numbers of the table's rows; the values are gathered behind it.
+    """
+
+    lookup: int
+    name: str
+
+
+Output: TypeAlias = Passed | Computed | LookedUp
+
+
+@dataclass(frozen=True)
 class LoopText:
     """A loop, before it is compiled.
 
@@ -73,7 +102,9 @@ class LoopText:
         text: the module that has the functions `loop` and `helpers`.
         helpers: names of functions that `loop` calls.
         nullable: whether it reads the validity of columns.
-        is_filter: of each operator, whether it filters; the rows that pass are counted.
+        is_filter: of each operator, whether it may leave rows out; those that pass are counted.
+        lookups: the look-ups in tables, in order.
+        numbered: the numbers of those whose rows it tells.
         columns: the numbers of the input columns that it reads.
         text_bytes: the least size of the pools of text columns.
         outputs: the columns that come out, in order.
@@ -86,9 +117,11 @@ class LoopText:
     helpers: tuple[str, ...]
     nullable: bool
     is_filter: tuple[bool, ...]
+    lookups: tuple[TableLookup, ...]
+    numbered: tuple[int, ...]
     columns: tuple[int, ...]
     text_bytes: int
-    outputs: tuple[Passed | Computed, ...]
+    outputs: tuple[Output, ...]
     schemas: tuple[Schema, ...]
     has_times: bool
     selects: bool
@@ -99,15 +132,22 @@ class LoopText:
         return sum(self.is_filter)
 
 
+def schema_after(step: Step, before: Schema) -> Schema | None:
+    """Return the columns that come out of an operator, as the kernels make them; raise as they."""
+    if not isinstance(step, TableLookup):
+        return step.output_schema(before)
+    return None if step.table is None else step.join.output_schema(before, step.table)
+
+
 def write_loop(
-    transforms: Sequence[Transform], schema: Schema, *, nullable: bool, has_times: bool
+    steps: Sequence[Step], schema: Schema, *, nullable: bool, has_times: bool
 ) -> LoopText:
     """Return the loop of a chain of operators over rows of a schema.
 
     Raises:
         NotCompilable: one of them cannot be part of a loop; the message says why.
     """
-    return _Writing(schema, nullable, has_times).loop(transforms)
+    return _Writing(schema, nullable, has_times).loop(steps)
 
 
 class _Writing:
@@ -116,24 +156,31 @@ class _Writing:
         self._has_times = has_times
         self._loop = LoopWriter(schema, nullable=nullable)
         self._constants = Environment(Batch.empty(schema))
-        self._columns: dict[str, Code | int] = {
+        self._columns: dict[str, Code | LookedUp | int] = {
             name: at for at, name in enumerate(schema.names)
         }  # an int: that column of the input
         self._conditions: list[str] = []
+        self._lookups: list[TableLookup] = []
+        self._rows_found: list[str] = []
 
-    def loop(self, transforms: Sequence[Transform]) -> LoopText:
+    def loop(self, steps: Sequence[Step]) -> LoopText:
         schemas: list[Schema] = []
-        for transform in transforms:
-            schemas.append(self._schema_after(transform, schemas[-1] if schemas else self._schema))
-            if isinstance(transform, FilterExpression):
-                self._filter(transform.condition)
-            elif isinstance(transform, MapExpressions):
-                self._map(transform.expressions, transform.keeps)
+        for step in steps:
+            if isinstance(step, TableLookup) and step.refusal:
+                raise NotCompilable(step.refusal)
+            schemas.append(self._schema_after(step, schemas[-1] if schemas else self._schema))
+            if isinstance(step, FilterExpression):
+                self._filter(step.condition)
+            elif isinstance(step, MapExpressions):
+                self._map(step.expressions, step.keeps)
+            elif isinstance(step, TableLookup):
+                self._look_up(step)
             else:
                 msg = "a function of Python"
                 raise NotCompilable(msg)
         outputs = self._outputs(schemas[-1])
-        if not self._conditions and not any(isinstance(one, Computed) for one in outputs):
+        computes = self._lookups or any(isinstance(one, Computed) for one in outputs)
+        if not self._conditions and not computes:
             msg = "it computes nothing"
             raise NothingToCompute(msg)
         selects = bool(self._conditions) and any(
@@ -142,12 +189,16 @@ class _Writing:
         if len(self._loop.lines) > VALUES_MAX:
             msg = f"more than {VALUES_MAX} values in a loop"
             raise NotCompilable(msg)
-        text = self._text(outputs, [*self._columns.values()], selects)
+        looked_up = {one.lookup for one in outputs if isinstance(one, LookedUp)}
+        numbered = tuple(sorted(looked_up))
+        text = self._text(outputs, [*self._columns.values()], selects, numbered)
         return LoopText(
             text,
             tuple(sorted(self._loop.helpers)),
             self._loop.nullable,
-            tuple(isinstance(one, FilterExpression) for one in transforms),
+            tuple(_filters(one) for one in steps),
+            tuple(self._lookups),
+            numbered,
             tuple(sorted(self._loop.columns)),
             self._loop.text_bytes,
             tuple(outputs),
@@ -156,10 +207,10 @@ class _Writing:
             selects,
         )
 
-    def _schema_after(self, transform: Transform, before: Schema) -> Schema:
+    def _schema_after(self, step: Step, before: Schema) -> Schema:
         """Return the columns as the kernels make them; the loop's must be the same."""
         try:
-            after = transform.output_schema(before)
+            after = schema_after(step, before)
         except WhaleError as error:
             raise NotCompilable(str(error)) from None
         if after is None:
@@ -172,8 +223,48 @@ class _Writing:
         passes = code.value if code.valid is None else f"{code.value} & {code.valid}"
         if code.constant is not None and code.valid is not None:
             passes = "False"
+        self._let_pass(passes)
+
+    def _let_pass(self, passes: str) -> None:
         before = self._conditions[-1:]
         self._conditions.append(self._loop.let(" & ".join([*before, f"({passes})"])))
+
+    def _look_up(self, lookup: TableLookup) -> None:
+        """Find the row of the table, only for rows that have passed so far: here a branch pays."""
+        key, number = self._key(lookup.join.left_keys[0]), len(self._lookups)
+        if is_text(key.kind):
+            self._loop.helper("word_at")
+            at, find = key.value, self._loop.helper("row_of_text")
+            ends = f"np.uint64(o{at}[i]), np.uint64(o{at}[i + np.uint64(1)])"
+            found = f"{find}(c{at}, {ends}, x{number}, y{number}, z{number})"
+        else:
+            find = self._loop.helper("row_of_integer")
+            found = f"{find}(np.int64({key.value}), x{number}, y{number})"
+        if has_to := " & ".join([*self._conditions[-1:], *([key.valid] if key.valid else [])]):
+            found = f"{found} if {has_to} else np.int64(-1)"
+        found = self._loop.let(found)
+        self._lookups.append(lookup)
+        if lookup.filters:
+            self._let_pass(f"{found} < 0" if lookup.join.how == "anti" else f"{found} >= 0")
+            self._rows_found.append(found)
+        else:  # the table's row of nulls stands before all others
+            self._rows_found.append(f"max({found}, np.int64(-1)) + np.int64(1)")
+        if lookup.join.only_left_columns:
+            return
+        assert lookup.table is not None
+        for name in lookup.join.right_names(lookup.table.names):
+            self._columns[name] = LookedUp(number, name)
+
+    def _key(self, name: str) -> Code:
+        column = self._columns[name]
+        if isinstance(column, LookedUp):
+            msg = f"{name}, a column of a table, as a key"
+            raise NotCompilable(msg)
+        key = column if isinstance(column, Code) else self._loop.column(self._schema.names[column])
+        if key.constant is not None or not (is_text(key.kind) or pa.types.is_integer(key.kind)):
+            msg = f"{name} as a key"
+            raise NotCompilable(msg)
+        return key
 
     def _map(self, expressions: Mapping[str, Expression], keeps: bool) -> None:
         columns = dict(self._columns) if keeps else {}
@@ -184,16 +275,22 @@ class _Writing:
 
     def _code(self, expression: Expression) -> Code:
         known = {name: one for name, one in self._columns.items() if isinstance(one, Code)}
-        renamed = {
-            name: self._loop.column(self._schema.names[one])
-            for name, one in self._columns.items()
-            if not isinstance(one, Code) and name in expression.columns
-        }
+        renamed = {}
+        for name, column in self._columns.items():
+            if isinstance(column, Code) or name not in expression.columns:
+                continue
+            if isinstance(column, LookedUp):
+                msg = f"{name}, a column of a table, in {expression}"
+                raise NotCompilable(msg)
+            renamed[name] = self._loop.column(self._schema.names[column])
         return code_of(expression, self._loop, {**known, **renamed}, self._constants)
 
-    def _outputs(self, schema: Schema) -> list[Passed | Computed]:
-        outputs: list[Passed | Computed] = []
+    def _outputs(self, schema: Schema) -> list[Output]:
+        outputs: list[Output] = []
         for field, made in zip(schema, self._columns.values(), strict=True):
+            if isinstance(made, LookedUp):
+                outputs.append(made)
+                continue
             if isinstance(made, int):
                 outputs.append(Passed(made, self._is_copied(made)))
                 continue
@@ -218,7 +315,11 @@ class _Writing:
         return type_.kind == "fixed"
 
     def _text(
-        self, outputs: Sequence[Passed | Computed], made: Sequence[Code | int], selects: bool
+        self,
+        outputs: Sequence[Output],
+        made: Sequence[Code | LookedUp | int],
+        selects: bool,
+        numbered: Sequence[int],
     ) -> str:
         place = "k" if self._conditions else "i"
         stores = []
@@ -226,13 +327,14 @@ class _Writing:
             stores.append(f"selected[{place}] = i")
         if self._has_times and self._conditions:
             stores.append(f"times_out[{place}] = times[i]")
+        stores += [f"r{number}[{place}] = {self._rows_found[number]}" for number in numbered]
         for number, (output, one) in enumerate(zip(outputs, made, strict=True)):
             if isinstance(output, Passed):
                 if output.copied:
                     stores.append(f"d{number}[{place}] = c{output.column}[i]")
                     if self._loop.nullable:
                         stores.append(f"n{number}[{place}] = m{output.column}[i]")
-            elif isinstance(one, Code):
+            elif isinstance(one, Code) and isinstance(output, Computed):
                 stores.append(f"d{number}[{place}] = {one.value}")
                 if output.nullable:
                     stores.append(f"n{number}[{place}] = {one.valid}")
@@ -242,7 +344,7 @@ class _Writing:
             counts.append(f"k += np.uint64({self._conditions[-1]})")
         parts = [f"{name} = {text}\n" for name, text in self._loop.constants.items()]
         parts += [HELPERS[name] for name in sorted(self._loop.helpers)]
-        parts.append(f"\ndef loop({', '.join(self._arguments(outputs))}):\n")
+        parts.append(f"\ndef loop({', '.join(self._arguments(outputs, numbered))}):\n")
         counters = [*(f"f{at}" for at in range(len(before_last))), "k"]
         before = [f"{name} = np.uint64(0)" for name in counters]
         after = [f"counts[{at}] = {name}" for at, name in enumerate(counters) if self._conditions]
@@ -250,7 +352,7 @@ class _Writing:
         parts.append(_indented([*self._loop.lines, *stores, *counts], 2) + _indented(after, 1))
         return "".join(parts)
 
-    def _arguments(self, outputs: Sequence[Passed | Computed]) -> list[str]:
+    def _arguments(self, outputs: Sequence[Output], numbered: Sequence[int]) -> list[str]:
         names = ["rows", "counts", "selected", "times", "times_out"]
         for at in sorted(self._loop.columns):
             names.append(f"c{at}")
@@ -258,12 +360,19 @@ class _Writing:
                 names.append(f"o{at}")
             if self._loop.nullable:
                 names.append(f"m{at}")
+        for number, lookup in enumerate(self._lookups):
+            names += [f"{letter}{number}" for letter in ("xyz" if lookup.by_text else "xy")]
+        names += [f"r{number}" for number in numbered]
         for number, output in enumerate(outputs):
-            if isinstance(output, Computed) or output.copied:
+            if isinstance(output, Computed) or (isinstance(output, Passed) and output.copied):
                 names.append(f"d{number}")
                 if output.nullable if isinstance(output, Computed) else self._loop.nullable:
                     names.append(f"n{number}")
         return names
+
+
+def _filters(step: Step) -> bool:
+    return step.filters if isinstance(step, TableLookup) else isinstance(step, FilterExpression)
 
 
 def _indented(lines: Sequence[str], depth: int) -> str:

@@ -10,6 +10,7 @@ In a left join, row 0 is a row of nulls, which rows of the stream without a matc
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,11 +21,13 @@ from ...state.watermarks import WATERMARK_NONE
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Schema
+from ..compiled.table_lookup import TableLookup
 from ..sealing import SealingByDump
 from .common_keys import as_type
 from .row_log import RowLog
 from .table_index import TableIndex
 from .table_kernels import END
+from .unique_rows import ROWS_MAX, UniqueRows, index_keys
 
 if TYPE_CHECKING:
     from ..process import InstanceContext
@@ -65,6 +68,7 @@ class BroadcastTable(SealingByDump):
         self._taken_bytes = 0
         self._index: TableIndex | None = None
         self._results: dict[Schema, Schema] = {}
+        self._lookup: TableLookup | None = None
         self._watermark_ns = WATERMARK_NONE  # rows of the table have no event times
         self.loaded = False
         self.changes = 0
@@ -84,6 +88,7 @@ class BroadcastTable(SealingByDump):
                 were known.
             StateFullError: the worker's memory for state is used up.
         """
+        self._lookup = None
         if self._index is None:
             self._schema = rows.schema
         rows = self._fitting(rows, "the table")
@@ -97,6 +102,7 @@ class BroadcastTable(SealingByDump):
         if self._schema is not None:
             self._opened()
         self._merge()
+        self._lookup = None
         self.loaded = True
 
     def change(self, rows: Batch) -> None:
@@ -139,7 +145,7 @@ class BroadcastTable(SealingByDump):
         self.add(batch)
 
     def _forget(self) -> None:
-        self.loaded = False
+        self.loaded, self._lookup = False, None
         if self._index is not None:
             self._index.clear()
         self._rows = RowLog()
@@ -172,6 +178,41 @@ class BroadcastTable(SealingByDump):
             if self._added:
                 columns += self._rows.take(theirs).columns
             yield Batch(schema, columns, len(mine), left.times, left.origin_ns)
+
+    @property
+    def lookup(self) -> TableLookup:
+        """The join as a compiled loop does it; another object whenever the rows are others."""
+        if self._lookup is None:
+            found = TableLookup(self._join, self._schema)
+            if not found.refusal:
+                rows = self._unique_rows()
+                found = (
+                    replace(found, why_not=rows)
+                    if isinstance(rows, str)
+                    else replace(found, rows=rows)
+                )
+            self._lookup = found
+            self._account()
+        return self._lookup
+
+    def _unique_rows(self) -> UniqueRows | str:
+        """Return the rows for a loop, or why they cannot be looked up in one."""
+        index = self._index
+        if index is None or not self.loaded:
+            return "a table without rows"
+        first = int(self._pads)
+        if index.next_number - first > ROWS_MAX or len(self._rows) > 1:
+            return f"a table of more than {ROWS_MAX:,} rows"
+        parts = list(index.rows_of_nodes(np.arange(self._context.virtual_nodes)))
+        if not parts:
+            return "a table without rows"
+        numbers = np.concatenate([part for _, part in parts])
+        keys = Batch.concat([part for part, _ in parts]).take(np.argsort(numbers)).columns[0]
+        slots = index_keys(keys)
+        if slots is None:
+            return "a table in which a key is there twice"
+        added = next(self._rows.between(0, index.next_number)) if self._added else None
+        return UniqueRows(slots, keys, added)
 
     def _find(self, batch: Batch) -> Int64s:
         if self._schema is not None:
@@ -289,6 +330,8 @@ class BroadcastTable(SealingByDump):
         """Take memory for the rows as they are now, or give some back."""
         budget, name = self._context.state_budget, self._context.operator_id
         nbytes = self._rows.nbytes + (0 if self._index is None else self._index.nbytes)
+        if self._lookup is not None and self._lookup.rows is not None:
+            nbytes += self._lookup.rows.nbytes
         if nbytes > self._taken_bytes:
             budget.take(name, nbytes - self._taken_bytes, self.keys)
         else:

@@ -33,6 +33,10 @@ class RowLog:
         self._batches: list[Batch] = []
         self._on_disk: list[int] = []  # bytes of the oldest batches, when they were in memory
 
+    def __len__(self) -> int:
+        """Return the number of batches."""
+        return len(self._batches)
+
     @property
     def nbytes(self) -> int:
         """Bytes of memory for the columns."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from ..configs.errors import WhaleError
+from ..operators.joins.table_join import TableJoin
 from ..operators.keyed.keyed_process import KeyedProcess
 from ..operators.transforms import FilterExpression, MapExpressions
 from .columns import known_columns
@@ -14,6 +15,7 @@ from .logical import LogicalPlan, OperatorKind, OperatorNode, OutputKey
 
 if TYPE_CHECKING:
     from ..configs.settings import Settings
+    from ..operators.compiled.loop_text import Step
     from ..operators.transforms import Transform
     from ..transport.wire.types import Schema
     from .physical import PhysicalPlan
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 _INTERPRETED = "interpreted"
 _OPERATORS = "whale_ray.operators."
 _OWN_KERNELS = "its own compiled kernels, called once per batch"
+
+_IF_UNIQUE = "if the table has no key twice"
 
 _NOTES = {
     "auto": "loops are compiled once a million rows have come, or at once if they were before",
@@ -54,14 +58,14 @@ def _known(logical: LogicalPlan) -> Mapping[OutputKey, Schema | None]:
 
 
 def _chains(plan: PhysicalPlan) -> Iterator[list[OperatorNode]]:
-    """Yield the filters and projections by expressions that are fused behind one another."""
+    """Yield the operators that may share a loop: those fused behind one another."""
     after = {}
     for stage in plan.stages:
         for operator in stage.operators:
             links = stage.links.get(operator, ())
             if len(links) == 1 and isinstance(links[0], str):
                 after[operator] = links[0]
-    nodes = {node.id: node for node in plan.logical.nodes if _by_expressions(node)}
+    nodes = {node.id: node for node in plan.logical.nodes if _may_be_in_loop(node)}
     inner = {behind for before, behind in after.items() if before in nodes}
     for name, node in nodes.items():
         if name in inner:
@@ -72,33 +76,46 @@ def _chains(plan: PhysicalPlan) -> Iterator[list[OperatorNode]]:
         yield chain
 
 
-def _by_expressions(node: OperatorNode) -> bool:
-    return isinstance(node.payload, FilterExpression | MapExpressions)
+def _may_be_in_loop(node: OperatorNode) -> bool:
+    return isinstance(node.payload, FilterExpression | MapExpressions | TableJoin)
 
 
 def _of_chain(
     chain: Sequence[OperatorNode], schema: Schema | None, mode: str
 ) -> Iterator[tuple[str, tuple[str, str]]]:
     if mode == "interpreted":
-        yield from ((node.id, (_INTERPRETED, "runtime.pipelines")) for node in chain)
+        for node in chain:
+            why = _OWN_KERNELS if isinstance(node.payload, TableJoin) else "runtime.pipelines"
+            yield node.id, (_INTERPRETED, why)
         return
     if schema is None:
         why = "its columns are known when rows come; then it is decided"
         yield from ((node.id, ("loop or interpreted", why)) for node in chain)
         return
     from ..operators.compiled.compiled_chain import longest_loop
+    from ..operators.compiled.loop_text import schema_after
 
-    transforms = [cast("Transform", node.payload) for node in chain]
-    loop, why = longest_loop(transforms, schema, nullable=True, has_times=False)
+    steps = [_step(node) for node in chain]
+    loop, why = longest_loop(steps, schema, nullable=True, has_times=False)
     compiled = 0 if loop is None else len(loop.schemas)
-    together = " → ".join(node.id for node in chain[:compiled])
+    together = " → ".join(node.id for node in chain[:compiled]) if compiled > 1 else ""
     for node in chain[:compiled]:
-        yield node.id, ("compiled loop", together if compiled > 1 else "")
+        parts = [together, _IF_UNIQUE if isinstance(node.payload, TableJoin) else ""]
+        yield node.id, ("compiled loop", "; ".join(filter(None, parts)))
     if compiled < len(chain):
         yield chain[compiled].id, (_INTERPRETED, why)
         before = schema if loop is None else loop.schemas[-1]
-        after = transforms[compiled].output_schema(before)
+        after = schema_after(steps[compiled], before)
         yield from _of_chain(chain[compiled + 1 :], after, mode)
+
+
+def _step(node: OperatorNode) -> Step:
+    from ..operators.compiled.table_lookup import TableLookup
+
+    payload = node.payload
+    if isinstance(payload, TableJoin):
+        return TableLookup(payload, payload.right)
+    return cast("Transform", payload)
 
 
 def _of_other(node: OperatorNode) -> tuple[str, str]:

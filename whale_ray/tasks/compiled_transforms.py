@@ -1,13 +1,17 @@
-"""Filters and projections fused behind one another, which one compiled loop does together."""
+"""Operators fused behind one another, which one compiled loop does together."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeAlias
 
 from ..operators.compiled.compiled_chain import CompiledChain, Mode
 from ..operators.transforms import FilterExpression, MapExpressions
 from ..transport.wire.batch import Batch
 from .nodes import Node, TransformNode
+from .table_join_node import TableJoinNode
+
+_Chained: TypeAlias = TransformNode | TableJoinNode
 
 
 class CompiledTransforms:
@@ -21,9 +25,12 @@ class CompiledTransforms:
         mode: whether to compile; see `CompiledChain`.
     """
 
-    def __init__(self, nodes: Iterable[TransformNode], mode: Mode) -> None:
+    def __init__(self, nodes: Iterable[_Chained], mode: Mode) -> None:
         self._nodes = tuple(nodes)
-        self._chain = CompiledChain([node.transform for node in self._nodes], mode)
+        self._chain = CompiledChain(
+            [one.table if isinstance(one, TableJoinNode) else one.transform for one in self._nodes],
+            mode,
+        )
 
     def take(self, batch: Batch) -> bool:
         """Take rows; return False if the operators themselves must."""
@@ -45,7 +52,7 @@ class CompiledTransforms:
 
 
 def compile_transforms(nodes: Iterable[Node], mode: Mode) -> None:
-    """Let the filters and projections of a task that follow one another share loops.
+    """Let the filters, projections and table joins of a task that follow one another share loops.
 
     Each of them may begin a loop: that of an earlier one ends where an operator has no compiled
     form.
@@ -53,11 +60,14 @@ def compile_transforms(nodes: Iterable[Node], mode: Mode) -> None:
     found = {
         id(node): node
         for node in nodes
-        if isinstance(node, TransformNode)
-        and isinstance(node.transform, FilterExpression | MapExpressions)
+        if isinstance(node, TableJoinNode)
+        or (
+            isinstance(node, TransformNode)
+            and isinstance(node.transform, FilterExpression | MapExpressions)
+        )
     }
     for node in found.values():
-        chain = [node]
+        chain: list[_Chained] = [node]
         while (after := found.get(id(chain[-1].output))) is not None:
             chain.append(after)
         node.compiled = CompiledTransforms(chain, mode)

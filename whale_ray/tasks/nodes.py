@@ -70,6 +70,13 @@ class Node:
         """Take rows from the operator that it is fused behind."""
         self._refuse_input()
 
+    def count_passing(self, rows_in: int, rows_out: int, columns: Schema) -> None:
+        """Count rows that a compiled loop has taken through this operator."""
+        self.metrics.rows_in += rows_in
+        self.metrics.rows_out += rows_out
+        if rows_out:
+            self._columns = columns
+
     def advance(self, watermark_ns: int) -> None:
         """Take the watermark of all its inputs together."""
         self._refuse_input()
@@ -303,13 +310,6 @@ class TransformNode(Node):
             self.output.advance(self._passed_on_ns)
         if self._idle:
             self.output.set_idle(True)
-
-    def count_passing(self, rows_in: int, rows_out: int, columns: Schema) -> None:
-        """Count rows that a compiled loop has taken through this operator."""
-        self.metrics.rows_in += rows_in
-        self.metrics.rows_out += rows_out
-        if rows_out:
-            self._columns = columns
 
     def _pass_on(self, result: Batch | None) -> None:
         self.metrics.buffered_rows = waiting = self.transform.waiting_rows

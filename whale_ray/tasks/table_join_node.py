@@ -12,7 +12,7 @@ from ..plan.logical import TABLE
 from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
 from ..transport.wire.batch import Batch
 from .flow import Downstream
-from .nodes import Node
+from .nodes import Node, RowsThroughLoop
 from .predecessors import Predecessors
 
 if TYPE_CHECKING:
@@ -23,7 +23,14 @@ class TableJoinNode(Node):
     """Joins rows of the stream with `table`, which all instances of the worker share.
 
     `fills` says whether it is the one of them that hands the table its rows.
+
+    Attributes:
+        table: the table.
+        output: what follows it.
+        compiled: takes its rows first, if they can be compiled.
     """
+
+    compiled: RowsThroughLoop | None = None
 
     def __init__(
         self,
@@ -34,32 +41,34 @@ class TableJoinNode(Node):
         fills: bool,
     ) -> None:
         super().__init__(context, worker)
-        self._table = table
-        self._output = output
+        self.table = table
+        self.output = output
         self._fills = fills
         self._kept: tuple[int, Sequence[StateChunk]] | None = None
 
     @property
     def ready(self) -> bool:
         """Whether the table is complete, so that rows of the stream may come."""
-        return self._table.loaded
+        return self.table.loaded
 
     def take_beside(self, port: int, batch: Batch) -> None:
         """Take rows of the table, or changes to it."""
         if self._fills:
             with self.guard(batch):
-                (self._table.add if port == TABLE else self._table.change)(batch)
+                (self.table.add if port == TABLE else self.table.change)(batch)
 
     def end_beside(self, port: int) -> None:
         """Learn that no row of the table, or no change to it, follows."""
         if self._fills and port == TABLE:
             with self.guard():
-                self._table.finish()
+                self.table.finish()
 
     def emit(self, batch: Batch) -> None:
         """Pass on what comes of the rows, piece by piece."""
+        if self.compiled is not None and self.compiled.take(batch):
+            return
         self.metrics.rows_in += batch.num_rows
-        pieces = self._table.join(batch)
+        pieces = self.table.join(batch)
         while True:
             with self.guard(batch):
                 piece = next(pieces, None)
@@ -68,33 +77,33 @@ class TableJoinNode(Node):
             self._columns = piece.schema
             if piece.num_rows:
                 self.metrics.rows_out += piece.num_rows
-                self._output.emit(piece)
+                self.output.emit(piece)
 
     def advance(self, watermark_ns: int) -> None:
         """Pass a watermark on."""
         self.metrics.watermark_ns = watermark_ns
-        self._output.advance(watermark_ns)
+        self.output.advance(watermark_ns)
 
     def set_idle(self, idle: bool) -> None:
         """Pass on whether the stream is idle."""
-        self._output.set_idle(idle)
+        self.output.set_idle(idle)
 
     def end(self) -> None:
         """Pass on the end of the stream."""
         self.ended = True
         self.metrics.watermark_ns = WATERMARK_END
-        self._output.end()
+        self.output.end()
 
     def snapshot(self, epoch: int) -> OperatorSnapshot:
         """See `Node.snapshot`; the table is with the instance that fills it."""
         kept = super().snapshot(epoch)
         if not self._fills:
             return kept
-        if self._kept is None or self._kept[0] != self._table.changes:
-            chunks = self._table.chunks(epoch)
-            made = f"{self.context.attempt}-{self._table.changes}"
+        if self._kept is None or self._kept[0] != self.table.changes:
+            chunks = self.table.chunks(epoch)
+            made = f"{self.context.attempt}-{self.table.changes}"
             named = [replace(one, identity=f"{made}-{number}") for number, one in enumerate(chunks)]
-            self._kept = self._table.changes, named
+            self._kept = self.table.changes, named
         return replace(kept, chunks=self._kept[1], values={**kept.values, "loaded": self.ready})
 
     def restore(self, before: Predecessors) -> None:
@@ -105,14 +114,14 @@ class TableJoinNode(Node):
         )
         if filled is not None and self._fills:
             for chunk in filled.chunks:
-                self._table.load(chunk.rows)
-            self._table.finish()
+                self.table.load(chunk.rows)
+            self.table.finish()
             if all(chunk.identity for chunk in filled.chunks):
-                self._kept = self._table.changes, tuple(filled.chunks)
+                self._kept = self.table.changes, tuple(filled.chunks)
 
     def resume(self) -> None:
         """See `Node.resume`."""
         if self.ended:
-            self._output.end()
+            self.output.end()
         elif self.metrics.watermark_ns > WATERMARK_NONE:
-            self._output.advance(self.metrics.watermark_ns)
+            self.output.advance(self.metrics.watermark_ns)

@@ -100,6 +100,57 @@ def same_text(left, begin, right, other, size):
             return False
     return True
 ''',
+    "word_at": '''
+def word_at(pool, at):
+    """Eight bytes as one word, little-endian; LLVM makes one load of them."""
+    value = np.uint64(0)
+    for byte in range(8):
+        value |= np.uint64(pool[at + np.uint64(byte)]) << np.uint64(8 * byte)
+    return value
+''',
+    "row_of_text": '''
+def row_of_text(pool, begin, end, slots, keys, offsets):
+    """The row of a table that has these bytes as its key; -1 - place if none: there it would be."""
+    eight, hashed, at = np.uint64(8), end - begin, begin
+    while at + eight <= end:
+        hashed = (hashed ^ word_at(pool, at)) * np.uint64(0x9E3779B185EBCA87)
+        hashed ^= hashed >> np.uint64(32)
+        at += eight
+    while at < end:
+        hashed = (hashed ^ np.uint64(pool[at])) * np.uint64(0xC2B2AE3D27D4EB4F)
+        hashed ^= hashed >> np.uint64(29)
+        at += np.uint64(1)
+    mask = np.uint64(len(slots) - 1)
+    place = (hashed ^ (hashed >> np.uint64(17))) & mask
+    while slots[place] >= 0:
+        row = np.uint64(slots[place])
+        other = np.uint64(offsets[row])
+        if np.uint64(offsets[row + np.uint64(1)]) - other == end - begin:
+            at = begin
+            while at + eight <= end and word_at(pool, at) == word_at(keys, other):
+                at += eight
+                other += eight
+            if at + eight > end:
+                while at < end and pool[at] == keys[other]:
+                    at += np.uint64(1)
+                    other += np.uint64(1)
+                if at == end:
+                    return np.int64(row)
+        place = (place + np.uint64(1)) & mask
+    return np.int64(-1) - np.int64(place)
+''',
+    "row_of_integer": '''
+def row_of_integer(value, slots, keys):
+    """The row of a table that has this key; -1 - place if none: there it would be."""
+    mask = np.uint64(len(slots) - 1)
+    place = np.uint64(value) * np.uint64(0x9E3779B185EBCA87)
+    place = (place ^ (place >> np.uint64(32))) & mask
+    while slots[place] >= 0:
+        if keys[np.uint64(slots[place])] == value:
+            return np.int64(slots[place])
+        place = (place + np.uint64(1)) & mask
+    return np.int64(-1) - np.int64(place)
+''',
 }
 """Functions that a loop may call, as text: a loop's file holds all that its result depends on."""
 

@@ -91,7 +91,7 @@ def _compare(chain: CompiledChain, transforms: list[Transform], batch: Batch) ->
 @given(batches())
 def test_every_emitter_computes_what_its_kernel_does(batch: Batch) -> None:
     for chain in _COMPUTED:
-        _compare(chain, list(chain._transforms), batch)
+        _compare(chain, list(chain._operators), batch)
 
 
 @pytest.mark.long
@@ -110,7 +110,7 @@ def test_every_emitter_with_all_types(part: MapExpressions) -> None:
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(batches())
 def test_a_chain_of_filters_and_projections_is_the_same_as_one_after_another(batch: Batch) -> None:
-    _compare(_FILTERED, list(_FILTERED._transforms), batch)
+    _compare(_FILTERED, list(_FILTERED._operators), batch)
 
 
 @pytest.mark.long

@@ -69,6 +69,42 @@ def test_explain_names_the_loop_of_each_operator_and_why_others_have_none() -> N
     assert lines["rows"].startswith("interpreted")
 
 
+def _with_table(names: list[str]) -> whale.Topology:
+    """Return a topology that joins each view with the names of its number's last digit."""
+    topology = whale.Topology("looked-up")
+    table = pa.table({"digit": pa.array([n % 10 for n in range(len(names))]), "name": names})
+    rows = topology.source(whale.sources.arrow(_table()), id="rows", event_time="at")
+    views = rows.filter(whale.col("kind") == "view", id="views").select(
+        "at", (whale.col("n") % 10).cast("bigint").alias("digit"), id="digits"
+    )
+    named = views.join_table(table, on="digit", id="names").select("at", "name", id="few-columns")
+    named.sink(whale.sinks.collect(), id="out")
+    return topology
+
+
+def test_a_table_join_is_part_of_the_loop_if_no_key_is_twice_in_the_table() -> None:
+    digits = [n % 10 for n in range(ROWS) if n % 3 == 0 and n % 11]
+    for names in (["zero", "one", "two"], [f"{n}" for n in range(12)]):
+        found = {}
+        for mode in ("interpreted", "compiled"):
+            job = whale.run(_with_table(names), settings={"runtime.pipelines": mode})
+            counts = {
+                one.operator_id: (one.rows_in, one.rows_out) for one in job.metrics().operators
+            }
+            found[mode] = job.results("out").to_arrow().to_pylist(), counts
+        assert found["compiled"] == found["interpreted"]
+        rows, counts = found["compiled"]
+        expected = [name for d in digits for n, name in enumerate(names) if n % 10 == d]
+        assert [row["name"] for row in rows] == expected
+        assert counts["names"] == (334, len(expected))
+    text = str(_with_table(["zero"]).explain())
+    _, _, after = text.partition("Pipelines\n")
+    (line,) = [one for one in after.partition("\n\n")[0].splitlines() if one.split()[0] == "names"]
+    assert line.endswith(
+        "compiled loop  views → digits → names → few-columns; if the table has no key twice"
+    )
+
+
 def test_explain_says_when_nothing_is_compiled() -> None:
     text = str(_topology().explain(settings={"runtime.pipelines": "interpreted"}))
     assert "nothing is compiled into loops (runtime.pipelines: interpreted)" in text

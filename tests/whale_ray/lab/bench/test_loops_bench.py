@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.lab, pytest.mark.smoke]
 @pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: chain.name)
 def test_all_three_ways_return_the_same(chain: Chain) -> None:
     (batch,) = batches_of(10_000)
-    interpreted = one_by_one(chain.transforms, batch)
-    passed = CompiledChain(chain.transforms, "compiled").pass_through(batch)
+    interpreted = one_by_one(chain.operators, batch)
+    passed = CompiledChain(chain.operators, "compiled").pass_through(batch)
     assert interpreted is not None and passed is not None and passed.rows is not None
     assert passed.rows.equals(interpreted)
     *columns, times = chain.by_hand(batch)

@@ -1,4 +1,4 @@
-"""Chains of filters and projections: interpreted, as the generated loop, and as one by hand.
+"""Chains of filters, projections and table joins: interpreted, as the generated loop, and by hand.
 
 All three take the same batches and return the same columns; the loops by hand are what a programmer
 would write with numba over the raw arrays, branch-free and with unsigned indexes.
@@ -16,7 +16,10 @@ import numpy.typing as npt
 
 from ....operators.compiled.compiled_chain import CompiledChain
 from ....operators.expressions.expression import col
+from ....operators.joins.broadcast_table import BroadcastTable
+from ....operators.joins.table_join import TableJoin
 from ....operators.transforms import FilterExpression, MapExpressions
+from ....testing import instance_context
 from ....transport.compiling import njit
 from ....transport.wire.batch import Batch
 from ....transport.wire.column import Column
@@ -36,6 +39,8 @@ BY_HAND_LEAST = 0.85
 
 _SCHEMA = Schema.of(auction="int64", bidder="int64", price="int64", event_type="string", ad="int32")
 _EVENT_TYPES = ("view", "click", "purchase")
+_CAMPAIGNS = np.arange(1000, dtype=np.int32) // 10
+"""Of each advertisement."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Chain:
     """A chain of operators, and the same by hand: it takes a batch and returns the columns."""
 
     name: str
-    transforms: Sequence[Transform]
+    operators: Sequence[Transform | BroadcastTable]
     by_hand: Callable[[Batch], list[npt.NDArray[Any]]]
 
 
@@ -76,6 +81,22 @@ def _views(pool: Any, offsets: Any, ad: Any, times: Any, out: Any) -> int:
     return int(kept)
 
 
+@njit(cache=True, nogil=True)
+def _campaigns(pool: Any, offsets: Any, ad: Any, campaigns: Any, times: Any, out: Any) -> int:
+    found, out_times = out
+    kept = np.uint64(0)
+    for row in range(np.uint64(len(ad))):
+        begin = np.uint64(offsets[row])
+        fits = np.uint64(offsets[row + np.uint64(1)]) - begin == np.uint64(4)
+        at = begin if fits else np.uint64(0)
+        is_view = (pool[at] == 118) & (pool[at + np.uint64(1)] == 105)
+        is_view &= (pool[at + np.uint64(2)] == 101) & (pool[at + np.uint64(3)] == 119)
+        found[kept] = campaigns[np.uint64(ad[row])]
+        out_times[kept] = times[row]
+        kept += np.uint64(fits & is_view)
+    return int(kept)
+
+
 def _dear_bids_of(batch: Batch) -> list[npt.NDArray[Any]]:
     auction, bidder, price = (batch.column(name).data for name in ("auction", "bidder", "price"))
     types = (np.int64, np.int64, np.float64, np.int64)
@@ -89,6 +110,25 @@ def _views_of(batch: Batch) -> list[npt.NDArray[Any]]:
     out = np.empty(batch.num_rows, np.int32), np.empty(batch.num_rows, np.int64)
     kept = _views(kinds.data, kinds.offsets, ad, batch.times, out)
     return [one[:kept] for one in out]
+
+
+def _campaigns_of(batch: Batch) -> list[npt.NDArray[Any]]:
+    kinds, ad = batch.column("event_type"), batch.column("ad").data
+    out = np.empty(batch.num_rows, np.int32), np.empty(batch.num_rows, np.int64)
+    kept = _campaigns(kinds.data, kinds.offsets, ad, _CAMPAIGNS, batch.times, out)
+    return [one[:kept] for one in out]
+
+
+def _table_of_campaigns() -> BroadcastTable:
+    table = BroadcastTable(TableJoin((("ad", "ad"),)), instance_context())
+    schema = Schema.of(ad="int32", campaign="int32")
+    ads = np.arange(len(_CAMPAIGNS), dtype=np.int32)
+    columns = [
+        Column(field.type, one) for field, one in zip(schema, (ads, _CAMPAIGNS), strict=True)
+    ]
+    table.add(Batch(schema, columns, len(ads)))
+    table.finish()
+    return table
 
 
 CHAINS = (
@@ -106,6 +146,16 @@ CHAINS = (
         "views, by text",
         (FilterExpression(col("event_type") == "view"), MapExpressions.select([col("ad")])),
         _views_of,
+    ),
+    Chain(
+        "campaigns of views",
+        (
+            FilterExpression(col("event_type") == "view"),
+            MapExpressions.select([col("ad")]),
+            _table_of_campaigns(),
+            MapExpressions.select([col("campaign")]),
+        ),
+        _campaigns_of,
     ),
 )
 
@@ -142,11 +192,11 @@ def loop_rows(quick: bool) -> list[BenchRow]:
 
 
 def _row(chain: Chain, batches: Sequence[Batch], rows: int) -> BenchRow:
-    compiled = CompiledChain(chain.transforms, "compiled")
+    compiled = CompiledChain(chain.operators, "compiled")
     ways: dict[str, Callable[[Batch], object]] = {
         "compiled": compiled.pass_through,
         "by hand": chain.by_hand,
-        "interpreted": lambda batch: one_by_one(chain.transforms, batch),
+        "interpreted": lambda batch: one_by_one(chain.operators, batch),
     }
     for way in ways.values():  # compiled and loaded before it is measured
         way(batches[0])
@@ -174,9 +224,14 @@ def _row(chain: Chain, batches: Sequence[Batch], rows: int) -> BenchRow:
     )
 
 
-def one_by_one(transforms: Sequence[Transform], batch: Batch) -> Batch | None:
-    """Return what the operators make of a batch, one after another."""
+def one_by_one(operators: Sequence[Transform | BroadcastTable], batch: Batch) -> Batch | None:
+    """Return what the operators make of a batch, one after another; a table has each key once."""
     passed: Batch | None = batch
-    for transform in transforms:
-        passed = None if passed is None else transform.apply(passed)
+    for operator in operators:
+        if passed is None:
+            return None
+        if isinstance(operator, BroadcastTable):
+            passed = next(operator.join(passed), None)
+        else:
+            passed = operator.apply(passed)
     return passed

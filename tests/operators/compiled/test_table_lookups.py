@@ -1,0 +1,179 @@
+"""Table joins in compiled loops against those that are done batch by batch, on random rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.operators.compiled.compiled_cases import batches
+from whale_ray.operators.compiled.compiled_chain import CompiledChain
+from whale_ray.operators.compiled.table_lookup import TableLookup
+from whale_ray.operators.expressions.expression import col
+from whale_ray.operators.joins import broadcast_table
+from whale_ray.operators.joins.broadcast_table import BroadcastTable
+from whale_ray.operators.joins.equi_join import How
+from whale_ray.operators.joins.table_join import TableJoin
+from whale_ray.operators.joins.unique_rows import index_keys
+from whale_ray.operators.transforms import FilterExpression, MapExpressions
+from whale_ray.testing import instance_context
+from whale_ray.transport.wire.batch import Batch
+from whale_ray.transport.wire.column import Column
+from whale_ray.transport.wire.types import DataType, Schema
+
+_BEFORE = FilterExpression((col("i16") > 0) | col("f64").is_null())
+_AFTER = FilterExpression(col("i32") % 2 == 0)
+_TEXTS = (
+    "",
+    "view",
+    "vie",
+    "ä",
+    "a longer text than sixteen bytes",
+    "none has this one",
+    "\0\0\0\0",
+)
+_INTEGERS = (0, 1, -1, 2, 127, -128, 2**31 - 1, 2**63 - 1)
+_CASES = (
+    ("s", "string", _TEXTS, "inner"),
+    ("r", "string", _TEXTS, "left"),
+    ("i64", "int64", _INTEGERS, "semi"),
+    ("i8", "int64", _INTEGERS, "anti"),
+    ("i32", "int64", _INTEGERS, "left"),
+)
+
+
+def _table(key: str, kind: str, keys: list, how: How) -> BroadcastTable:
+    table = BroadcastTable(TableJoin(((key, "key"),), how=how), instance_context())
+    schema = Schema.of(key=kind, name="string", weight="float64")
+    names = [None if number % 3 == 1 else f"name {number}" for number in range(len(keys))]
+    weights = [None if number % 4 == 2 else number / 7 for number in range(len(keys))]
+    columns = zip((keys, names, weights), schema, strict=True)
+    made = [Column.of(values, field.type) for values, field in columns]
+    table.add(Batch(schema, made, len(keys)))
+    table.finish()
+    return table
+
+
+def _one_by_one(table: BroadcastTable, batch: Batch) -> tuple[Batch | None, list[int]]:
+    """Return what comes of rows, operator by operator, and how many came out of each."""
+    before = _BEFORE.apply(batch)
+    if before is None:
+        return None, [0, 0, 0]
+    pieces = [piece for piece in table.join(before) if piece.num_rows]
+    if not pieces:
+        return None, [before.num_rows, 0, 0]
+    joined = Batch.concat(pieces)
+    after = _AFTER.apply(joined)
+    return after, [before.num_rows, joined.num_rows, 0 if after is None else after.num_rows]
+
+
+@pytest.mark.parametrize(("key", "kind", "keys", "how"), _CASES)
+def test_a_table_join_in_a_loop_finds_the_rows_that_the_join_finds(
+    key: str, kind: str, keys: tuple, how: How
+) -> None:
+    tables = [_table(key, kind, list(keys[first:]), how) for first in (0, 3)]
+    chains = [CompiledChain([_BEFORE, table, _AFTER], "compiled") for table in tables]
+
+    @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+    @given(batches(), st.integers(0, 1))
+    def compare(batch: Batch, which: int) -> None:
+        expected, counts = _one_by_one(tables[which], batch)
+        passed = chains[which].pass_through(batch)
+        assert passed is not None
+        assert list(passed.counts) == counts
+        assert (passed.rows is None) == (expected is None)
+        if passed.rows is not None and expected is not None:
+            assert passed.rows.schema == expected.schema
+            for mine, theirs in zip(passed.rows.columns, expected.columns, strict=True):
+                assert mine.equals(theirs), (mine.to_pylist(), theirs.to_pylist())
+            assert np.array_equal(passed.rows.times, expected.times)
+
+    compare()
+
+
+def test_only_the_columns_that_are_selected_are_looked_up() -> None:
+    table = _table("s", "string", list(_TEXTS), "inner")
+    chosen = MapExpressions.select([col("name").alias("who"), col("i64")])
+    chain = CompiledChain([table, chosen], "compiled")
+    columns = [
+        Column.of(["view"], DataType.parse("string")),
+        Column.of([1], DataType.parse("int64")),
+    ]
+    passed = chain.pass_through(Batch(Schema.of(s="string", i64="int64"), columns, 1))
+    assert passed is not None and passed.rows is not None
+    assert passed.rows.to_pylist() == [{"who": None, "i64": 1}]
+    assert passed.counts == (1, 1)
+
+
+def test_a_table_with_other_rows_is_looked_up_anew() -> None:
+    table = _table("i64", "int64", [1, 2], "inner")
+    chain = CompiledChain([table, MapExpressions.select([col("i64"), col("name")])], "compiled")
+    rows = Batch(Schema.of(i64="int64"), [Column.of([2, 3], DataType.parse("int64"))], 2)
+
+    def found() -> list:
+        passed = chain.pass_through(rows)
+        assert passed is not None and passed.rows is not None
+        return [row["i64"] for row in passed.rows.to_pylist()]
+
+    assert found() == [2]
+    table.add(
+        Batch(
+            Schema.of(key="int64", name="string", weight="float64"),
+            [
+                Column.of([3], DataType.parse("int64")),
+                Column.of(["three"], DataType.parse("string")),
+                Column.of([None], DataType.parse("float64")),
+            ],
+            1,
+        )
+    )
+    table.finish()
+    assert found() == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("keys", "rows_max", "why"),
+    [
+        ([5, 6, 5], 10, "a table in which a key is there twice"),
+        ([5, 6, 7], 2, "a table of more than 2 rows"),
+        ([None, None], 10, "a table without rows"),
+    ],
+)
+def test_a_table_that_a_loop_cannot_look_up_is_joined_batch_by_batch(
+    keys: list, rows_max: int, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broadcast_table, "ROWS_MAX", rows_max)
+    table = _table("i64", "int64", keys, "inner")
+    assert table.lookup.refusal == why
+    rows = Batch(Schema.of(i64="int64"), [Column.of([5], DataType.parse("int64"))], 1)
+    assert CompiledChain([table], "compiled").pass_through(rows) is None
+
+
+@pytest.mark.parametrize(
+    ("join", "table", "why"),
+    [
+        (TableJoin((("a", "a"),), has_changes=True), {"a": "int64"}, "a table that changes"),
+        (TableJoin((("a", "a"), ("b", "b"))), {"a": "int64"}, "a key of several columns"),
+        (TableJoin((("a", "a"),)), {"a": "float64"}, "a key of type float64"),
+        (TableJoin((("a", "a"),)), None, "a table whose columns are known when rows come"),
+    ],
+)
+def test_a_join_says_why_no_loop_does_it(
+    join: TableJoin, table: dict[str, str] | None, why: str
+) -> None:
+    schema = None if table is None else Schema.of(**table)
+    assert TableLookup(join, schema).refusal.startswith(why)
+
+
+def test_every_key_has_a_place_however_many_there_are() -> None:
+    texts = [f"{number:0{number % 40}d}" for number in range(3000)]
+    kept = list(dict.fromkeys(texts))
+    for keys in (
+        Column.of(kept, DataType.parse("string")),
+        Column.of(range(3000), DataType.parse("int64")),
+    ):
+        slots = index_keys(keys)
+        assert slots is not None
+        assert sorted(slots[slots >= 0].tolist()) == list(range(len(keys)))
+    assert index_keys(Column.of([*kept, kept[7]], DataType.parse("string"))) is None
