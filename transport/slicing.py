@@ -3,12 +3,14 @@
 A transfer buffer is sent when it holds MMS bytes, for throughput, or when its oldest rows have
 waited WTL, for latency. A stream may have a batch of its own instead, of so many rows: a slice is
 then due at that many, too, and is sent in pieces of at most as many. Nothing else cuts a slice.
+The limits may change at any time, from another thread, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .slice_limits import SliceLimits
 from .wire.batch import Batch
 
 
@@ -25,14 +27,27 @@ class StreamSlicer:
         With `batch_rows` they are due at that many rows, too, see `pieces`.
         """
         self._mms_bytes = mms_bytes
-        self._wtl_ns = wtl_ns
         self._batch_rows = batch_rows
+        self._limits = SliceLimits(wtl_ns, batch_rows)
         self._pending_rows = 0
         self._pending: list[Batch] = []
         self._first_ns = 0
         self._not_owned_from = 0
         self.pending_bytes = 0
         """Bytes of the waiting rows."""
+
+    @property
+    def limits(self) -> SliceLimits:
+        """When a slice is due."""
+        return self._limits
+
+    def limit(self, limits: SliceLimits) -> None:
+        """Change when a slice is due; callable from any thread.
+
+        Pieces never become smaller than the stream's own batch: rows that came together are not
+        worth a message each.
+        """
+        self._limits = limits
 
     def add(self, batch: Batch, now_ns: int) -> None:
         """Append rows; they may be views of received memory until the next `own`."""
@@ -53,17 +68,19 @@ class StreamSlicer:
 
     def ready(self, now_ns: int) -> bool:
         """Return whether a slice is due."""
-        deadline_ns = self.deadline_ns
-        return deadline_ns is not None and (
+        if not self._pending:
+            return False
+        limits = self._limits  # read once: another thread may change them
+        return (
             self.pending_bytes >= self._mms_bytes
-            or now_ns >= deadline_ns
-            or (self._batch_rows is not None and self._pending_rows >= self._batch_rows)
+            or now_ns >= self._first_ns + limits.wtl_ns
+            or (limits.due_rows is not None and self._pending_rows >= limits.due_rows)
         )
 
     @property
     def deadline_ns(self) -> int | None:
         """When the oldest rows will have waited long enough; None while nothing waits."""
-        return self._first_ns + self._wtl_ns if self._pending else None
+        return self._first_ns + self._limits.wtl_ns if self._pending else None
 
     def take(self) -> Batch | None:
         """Return the waiting rows as one batch, in order; None if there are none.
@@ -86,6 +103,8 @@ class StreamSlicer:
     def pieces(self, batch: Batch) -> Iterator[Batch]:
         """Yield the rows of a slice as views, each of as many rows as a message may have."""
         size = self._batch_rows
+        if size is not None:
+            size = max(size, self._limits.due_rows or 0)
         if size is None or batch.num_rows <= size:
             yield batch
             return

@@ -74,6 +74,24 @@ class RuntimeSettings:
         why="whether workers measure what processor time each stage takes, as the optimizer's "
         "calibration does; it reads a clock for every message",
     )
+    adapt: bool = setting(
+        False,
+        why="whether slices follow the rate while the job runs: small ones while workers have time "
+        "to spare, larger ones while they do not; costs are measured as with meter_stages, and "
+        "another parallelism is proposed where it is needed",
+    )
+    adapt_interval_ms: int = setting(
+        1000,
+        low=10,
+        high=_HOUR_MS,
+        why="how often that is looked at; a change needs two looks that agree",
+    )
+    adapt_wait_max_ms: float = setting(
+        20.0,
+        low=0.0,
+        high=10_000.0,
+        why="to what transport.wtl_ms may be raised while workers have no time to spare",
+    )
     source_batch_rows: int = setting(
         0,
         low=0,

@@ -13,7 +13,7 @@ from ..configs.errors import JobCancelledError, UsageError
 from ..deployment.signals import draining_signals
 from ..metrics.job_metrics import JobMetrics
 from ..metrics.tables import metrics_html
-from ..optimizer.decisions import DecisionLog
+from ..optimizer.decisions import DecisionLog, OptimizerDecision
 from ..transport.clock import SystemClock
 from .watch import Watch
 
@@ -108,8 +108,7 @@ class Job:
         name: the name of its topology.
         logs: one line that says where the output of its workers is stored; "" without Ray.
         dashboard_url: the URL of Ray's dashboard; "" if there is none.
-        decisions: the optimizer's, if it was started with `optimize=True`;
-            `job.decisions.to_yaml()` is a log for `whale-ray optimize --replay`.
+        decided: what the optimizer decided before it began, with `optimize=True`.
     """
 
     def __init__(
@@ -129,7 +128,19 @@ class Job:
         self._release = release
         self._outcome: JobOutcome | None = None
         self._lock = threading.Lock()
-        self.decisions = DecisionLog(name)
+        self.decided: tuple[OptimizerDecision, ...] = ()
+
+    @property
+    def decisions(self) -> DecisionLog:
+        """All that was decided on the job, each step with its formula and its numbers.
+
+        What the optimizer decided before it began (`optimize=True`), and since then: limits of
+        slices and proposals of parallelism (`runtime.adapt`), out-degrees of multicast trees, late
+        merge where it is `auto`. `job.decisions.to_yaml()` is a log for `whale-ray optimize
+        --replay`.
+        """
+        found = self.metrics().decisions
+        return DecisionLog(self.name, self.decided) if found is None else found
 
     @property
     def state(self) -> str:

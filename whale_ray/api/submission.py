@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
+from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeAlias, cast
 
 from ..configs.errors import UsageError, WhaleError
 from ..configs.loading import load_settings
@@ -47,12 +47,14 @@ from .watch import Watch, watching
 
 if TYPE_CHECKING:
     from ..deployment.processes.process_fleet import HostPlace
-    from ..optimizer.decisions import DecisionLog
+    from ..optimizer.decisions import OptimizerDecision
     from ..plan.requests import ClusterNode
     from .topology import Topology
 
 SettingsLike = Settings | Mapping[str, object] | None
 """Settings, or overrides of the defaults: `{"transport.mms_bytes": 65536}`."""
+
+Decisions: TypeAlias = "tuple[OptimizerDecision, ...]"
 
 _NO_CHECKPOINTS = CheckpointOptions()
 
@@ -109,7 +111,9 @@ def run(
     resolved = options.configured(_settings(settings)).with_overrides({"runtime.hosts": 1})
     clock = clock or SystemClock()
     logical, decisions = _optimized(topology, resolved, 1, optimize=optimize)
-    assignment = _assign(logical, resolved, 1, needs_cluster=False, options=options)
+    assignment = _assign(
+        logical, resolved, 1, needs_cluster=False, options=options, decisions=decisions
+    )
     from ..deployment.local_fleet import (
         LocalFleet,  # imports all modules of a worker, which `submit` does not need
     )
@@ -118,7 +122,7 @@ def run(
         Supervisor(assignment, LocalFleet(clock), clock, recorder=recorder_of(assignment, clock))
     )
     job = Job(assignment.job_id, topology.name, runner, lambda: release(assignment))
-    job.decisions = decisions
+    job.decided = decisions
     lines = Watch(topology.name, watch, _WATCH_S)
     reporting = (
         nullcontext()
@@ -197,10 +201,10 @@ def submit(
     _check_where(on, places, on_ray)
     logical, decisions = _optimized(topology, resolved, workers, optimize=optimize)
     if on == "processes":
-        job = _submit_to_processes(logical, resolved, workers, places, checkpointing)
+        job = _submit_to_processes(logical, resolved, workers, places, checkpointing, decisions)
     else:
-        job = _submit_to_ray(logical, resolved, workers, on_ray, checkpointing)
-    job.decisions = decisions
+        job = _submit_to_ray(logical, resolved, workers, on_ray, checkpointing, decisions)
+    job.decided = decisions
     return job
 
 
@@ -210,21 +214,26 @@ def _submit_to_processes(
     workers: int | None,
     places: Sequence[HostPlace],
     checkpointing: CheckpointOptions,
+    decisions: Decisions,
 ) -> Job:
-    settings = _hosts_of_places(settings, places)
-    assignment = _assign(logical, settings, workers, needs_cluster=False, options=checkpointing)
+    assignment = _assign(
+        logical,
+        _hosts_of_places(settings, places),
+        workers,
+        needs_cluster=False,
+        options=checkpointing,
+        decisions=decisions,
+    )
     return start_on_processes(assignment, places)
 
 
 def _optimized(
     topology: Topology, settings: Settings, workers: int | None, *, optimize: bool
-) -> tuple[LogicalPlan, DecisionLog]:
+) -> tuple[LogicalPlan, Decisions]:
     """Return a topology with what the optimizer decided, if it is asked, and its decisions."""
-    from ..optimizer.decisions import DecisionLog
-
     logical = topology.logical_plan()
     if not optimize:
-        return logical, DecisionLog(logical.name)
+        return logical, ()
     from ..tuning.applying import with_choices
     from ..tuning.optimizing import readable, tune
 
@@ -233,7 +242,7 @@ def _optimized(
         tuned = tune(prepared, settings, workers, report=_log.info)
     chosen = tuned.optimization
     changed = with_choices(logical, tuned.calibration.plan, chosen.choices)
-    return changed, DecisionLog(logical.name, chosen.steps)
+    return changed, chosen.steps
 
 
 def _submit_to_ray(
@@ -242,9 +251,18 @@ def _submit_to_ray(
     workers: int | None,
     options: RayOptions,
     checkpointing: CheckpointOptions,
+    decisions: Decisions,
 ) -> Job:
     def assign(settings: Settings, nodes: Sequence[ClusterNode]) -> Assignment:
-        return _assign(logical, settings, workers, nodes, needs_cluster=True, options=checkpointing)
+        return _assign(
+            logical,
+            settings,
+            workers,
+            nodes,
+            needs_cluster=True,
+            options=checkpointing,
+            decisions=decisions,
+        )
 
     return start_on_ray(logical, settings, workers, options, assign)
 
@@ -321,7 +339,8 @@ def resume(
 
     def assign(settings: Settings, nodes: Sequence[ClusterNode]) -> Assignment:
         planned: PhysicalPlan = plan(logical, settings, workers, nodes=nodes)
-        begun = Assignment(new_job_id(logical.name), planned, settings)
+        job_id = new_job_id(logical.name)
+        begun = Assignment(job_id, planned, settings, decisions=before.decisions)
         return going_on(begun, point, manifest)
 
     options = RayOptions(address, detach, queue, runtime_env)
@@ -372,6 +391,7 @@ def _assign(
     *,
     needs_cluster: bool,
     options: CheckpointOptions = _NO_CHECKPOINTS,
+    decisions: Decisions = (),
 ) -> Assignment:
     preflight(
         unprepared,
@@ -382,7 +402,8 @@ def _assign(
         _warn_of_requests(unprepared)
     logical = prepare_operators(prune_columns(unprepared), settings, needs_cluster)
     physical: PhysicalPlan = plan(logical, settings, workers, nodes=nodes)
-    assignment = Assignment(new_job_id(unprepared.name), physical, settings)
+    job_id = new_job_id(unprepared.name)
+    assignment = Assignment(job_id, physical, settings, decisions=decisions)
     warn_without_checkpoints(assignment, unbounded_sources(logical))
     return options.restored(assignment)
 

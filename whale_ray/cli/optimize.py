@@ -64,7 +64,9 @@ def _add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--log", metavar="FILE", help="write every decision (tspec-opt, YAML)")
     command.add_argument("--steps", action="store_true", help="print every decision")
     command.add_argument(
-        "--replay", metavar="LOG", help="go through the decisions of a log, step by step"
+        "--replay",
+        metavar="LOG",
+        help="go through the decisions of a log, or of a job by its id, step by step",
     )
     command.add_argument("--json", action="store_true", help="one JSON object")
 
@@ -98,10 +100,17 @@ def _optimize(parsed: argparse.Namespace) -> int:
     return optimize_measured.run(parsed, rest)
 
 
-def _replay(path: str) -> int:
-    """Print the decisions of a log, and what was decided after each of them."""
+def _replay(named: str) -> int:
+    """Print the decisions of a log, or of a job, and what was decided after each of them."""
+    from ..configs.loading import load_settings
     from ..optimizer.decisions import choices_after, log_from_yaml
+    from ..records.folders import DECISIONS, RunFolders
 
+    run = None if Path(named).exists() else RunFolders(load_settings().records).of(named)
+    if run is not None and not (run / DECISIONS).is_file():
+        sys.stdout.write(f"{named}: nothing was decided\n")
+        return 0
+    path = named if run is None else str(run / DECISIONS)
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:

@@ -24,6 +24,7 @@ from ..state.epochs.checkpoint_store import CheckpointStore
 from ..state.epochs.messages import RestorePoint
 from ..transport.clock import Clock
 from . import controller_events as e
+from .adaptation import Adaptation
 from .attempt_steps import REJOIN
 from .controller import JobController, JobPhase
 from .epoch_session import EpochSession
@@ -84,21 +85,21 @@ class Supervisor:
         # Signal handlers append, maybe in the thread that reads, so no lock can protect it.
         self._commands: deque[e.Event] = deque(maxlen=_COMMANDS_MAX)
         self._requests: deque[ReconfigurationRequest] = deque(maxlen=_REQUESTS_MAX)
-        multicast = assignment.settings.multicast
         self._addressing: SetAddressing | None = None
-        self._addressed_attempt = -1  # the attempt whose workers have `_addressing`
-        self._trees = TreeSession(plan.streams, multicast, fleet.call, self._write_down)
+        self._addressed_attempt, settings = -1, assignment.settings
+        self._trees = TreeSession(plan.streams, settings.multicast, fleet.call, self._write_down)
         self._publisher = SinkPublisher(assignment, self._write_down)
         self._epochs: EpochSession | None = None
         if has_checkpoints(assignment):
-            self._epochs = self._new_epochs(CheckpointStore.at(assignment.settings.checkpoints.url))
+            self._epochs = self._new_epochs(CheckpointStore.at(settings.checkpoints.url))
         self._snapshots = SnapshotHistory()
+        self._adaptation = Adaptation(assignment, self._tell_workers, clock)
         self._exports = ExitStack()
         self.reader = JobReader(
             assignment.job_id,
             plan.name,
             lambda: JobStatus(self.state, ALIVE, self.metrics()),
-            per_instance=assignment.settings.metrics.per_instance,
+            per_instance=settings.metrics.per_instance,
         )
         self._outcome: JobOutcome | None = None
         self._running_since_ns: int | None = None
@@ -140,6 +141,7 @@ class Supervisor:
             throttled=dict(self._trees.throttled),
             edges=edge_metrics(self._assignment.plan, self._trees.trees, metrics.relays),
             checkpoints=self._checkpoint_metrics(),
+            decisions=self._adaptation.decisions.log,
         )
 
     def _checkpoint_metrics(self) -> CheckpointMetrics | None:
@@ -278,6 +280,9 @@ class Supervisor:
             self._measure_time()
             self._turn_trees()
             actions += self._turn_epochs()
+            if self._controller.phase is JobPhase.RUNNING:
+                switches = self._trees.switches
+                self._adaptation.turn(self._controller.attempt, self._snapshots.newest, switches)
             self._turn_record()
 
     def _next_event(self, interval_ns: int) -> e.Event | SnapshotTaken | MemberMessage:
@@ -351,11 +356,14 @@ class Supervisor:
     def _send_addressing(self) -> None:
         """Send the addressing that the user asked for to all workers, once in each attempt."""
         attempt = self._controller.attempt
-        if self._addressing is None or self._addressed_attempt == attempt:
-            return
-        self._addressed_attempt = attempt
+        if self._addressing is not None and self._addressed_attempt != attempt:
+            self._addressed_attempt = attempt
+            self._tell_workers(self._addressing)
+
+    def _tell_workers(self, content: object) -> None:
+        """Send a message to all workers of the attempt."""
         for worker in range(self._assignment.plan.workers):
-            self._fleet.call(worker, attempt, "tell", (self._addressing,))
+            self._fleet.call(worker, self._controller.attempt, "tell", (content,))
 
     def _ask_for_snapshots(self, interval_ns: int) -> None:
         now_ns = self._clock.monotonic_ns()

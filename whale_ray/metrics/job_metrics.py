@@ -22,6 +22,7 @@ from .tables import metrics_html
 
 if TYPE_CHECKING:
     from ..multicast.tree_state import SwitchReport
+    from ..optimizer.decisions import DecisionLog
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class JobMetrics:
     carry, and how much of it can be, in slices per second. `transports` has the senders and
     receivers of users' transports, `edges` what carries rows from each operator to the next,
     `checkpoints` what became of the checkpoints, None for a job without them. `members` has the
-    newest counters of each worker and relay, by instance.
+    newest counters of each worker and relay, by instance. `decisions` are those on the job, before
+    it began and since; None of a job that has none yet.
     """
 
     operators: tuple[OperatorMetrics, ...]
@@ -46,6 +48,7 @@ class JobMetrics:
     edges: tuple[EdgeMetrics, ...] = ()
     checkpoints: CheckpointMetrics | None = None
     members: tuple[WorkerSnapshot, ...] = ()
+    decisions: DecisionLog | None = None
 
     @property
     def loads(self) -> tuple[WorkerLoad, ...]:

@@ -1,4 +1,6 @@
-"""The log of an optimization (`tspec-opt`): each decision with its formula and its numbers.
+"""The log of all decisions on a job (`tspec-opt`), each with its formula and its numbers.
+
+Those of the optimizer before it starts, and those that are made while it runs, with their time.
 
 It is what the optimizer's user reads, and what can be stepped through later: `choices_after` tells
 which degrees of parallelism and batches were decided by then. The file is YAML::
@@ -32,6 +34,7 @@ __all__ = [
     "choices_after",
     "log_from_yaml",
     "log_to_yaml",
+    "step_as_plain",
 ]
 
 _KEY: Final = "tspec-opt"
@@ -47,6 +50,14 @@ class Decides(StrEnum):
     """How many rows a batch has that it sends."""
     RATE_OUT = "rate_out"
     """How many rows per second it sends."""
+    WAIT_MS = "wait_ms"
+    """How many milliseconds a row waits at most in a batch that it sends."""
+    OUT_DEGREE = "out_degree"
+    """How many hosts the source of a multicast tree sends to."""
+    LATE_MERGE = "late_merge"
+    """Whether an aggregate is computed where its rows are made (1), or where they go (0)."""
+    PROPOSED_DOP = "proposed_dop"
+    """A degree of parallelism that the user may give it; nothing is changed."""
     THROUGHPUT = "throughput"
     """What part of the sources' rates can be carried; its operator is the one that limits it."""
 
@@ -62,6 +73,7 @@ class OptimizerDecision:
         formula: by which it was computed, with the paper's symbols.
         numbers: that were put into the formula, by name; names carry units.
         reason: the same in words.
+        at_s: seconds since the job began; None of what was decided before.
     """
 
     operator: str
@@ -70,15 +82,22 @@ class OptimizerDecision:
     formula: str
     numbers: Mapping[str, float]
     reason: str
+    at_s: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "numbers", MappingProxyType(dict(self.numbers)))
 
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        """Pickle it without the mapping, since one that cannot be changed cannot be pickled."""
+        plain = (self.operator, self.decides, self.value, self.formula, dict(self.numbers))
+        return OptimizerDecision, (*plain, self.reason, self.at_s)
+
     def __str__(self) -> str:
         """Return it as a line."""
         numbers = ", ".join(f"{name} = {value:.6g}" for name, value in self.numbers.items())
+        at = "" if self.at_s is None else f"at {self.at_s:.1f} s, "
         return (
-            f"{self.operator}: {self.decides} = {self.value:.6g}"
+            f"{at}{self.operator}: {self.decides} = {self.value:.6g}"
             f"  [{self.formula}; {numbers}]  {self.reason}"
         )
 
@@ -94,15 +113,17 @@ class Choice:
 
 @dataclass(frozen=True)
 class DecisionLog:
-    """What an optimizer decided on a topology, in order; empty if none was asked.
+    """What was decided on a topology, in order; empty if nothing was.
 
     Args:
         topology: its name.
         steps: the decisions.
+        left_out: how many were made after those before the start, and are not kept any more.
     """
 
     topology: str
     steps: tuple[OptimizerDecision, ...] = ()
+    left_out: int = 0
 
     @property
     def choices(self) -> dict[str, Choice]:
@@ -126,7 +147,7 @@ def choices_after(steps: Iterable[OptimizerDecision]) -> dict[str, Choice]:
                 found[step.operator] = Choice(before.dop, int(step.value), None)
             case Decides.RATE_OUT:
                 found[step.operator] = Choice(before.dop, before.batch_rows, step.value)
-            case Decides.THROUGHPUT:
+            case _:
                 pass
     return found
 
@@ -135,19 +156,22 @@ def log_to_yaml(topology: str, steps: Sequence[OptimizerDecision]) -> str:
     """Return the log of an optimization as a `tspec-opt` file."""
     import yaml
 
-    written = [
-        {
-            "operator": step.operator,
-            "decides": str(step.decides),
-            "value": step.value,
-            "formula": step.formula,
-            "numbers": dict(step.numbers),
-            "reason": step.reason,
-        }
-        for step in steps
-    ]
+    written = [step_as_plain(step) for step in steps]
     content = {_KEY: _VERSION, "topology": topology, "steps": written}
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+
+def step_as_plain(step: OptimizerDecision) -> dict[str, Any]:
+    """Return a decision as plain data, as it stands in a log."""
+    plain = {
+        "operator": step.operator,
+        "decides": str(step.decides),
+        "value": step.value,
+        "formula": step.formula,
+        "numbers": dict(step.numbers),
+        "reason": step.reason,
+    }
+    return plain if step.at_s is None else {**plain, "at_s": round(step.at_s, 3)}
 
 
 def log_from_yaml(text: str, where: str) -> tuple[str, tuple[OptimizerDecision, ...]]:
@@ -178,4 +202,5 @@ def _step(written: Mapping[str, Any]) -> OptimizerDecision:
         str(written["formula"]),
         {str(name): float(value) for name, value in written["numbers"].items()},
         str(written["reason"]),
+        None if written.get("at_s") is None else float(written["at_s"]),
     )

@@ -6,6 +6,7 @@ import secrets
 from dataclasses import dataclass, field
 
 from ..configs.settings import Settings
+from ..optimizer.decisions import OptimizerDecision
 from ..state.epochs.messages import RestorePoint
 from .logical import OperatorKind
 from .physical import PhysicalPlan
@@ -25,6 +26,7 @@ class Assignment:
         secret: the key with which relays authenticate each other. Workers do not receive it.
         restore: the epoch of another job, or of an earlier run, from which the job goes on.
         restored: (job, epoch) of each restore in its history, see `Lineage`.
+        decisions: what the optimizer decided before the job began.
     """
 
     job_id: str
@@ -32,6 +34,7 @@ class Assignment:
     settings: Settings
     restore: RestorePoint | None = None
     restored: tuple[tuple[str, int], ...] = ()
+    decisions: tuple[OptimizerDecision, ...] = ()
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(SECRET_BYTES), repr=False)
 
 

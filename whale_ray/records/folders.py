@@ -1,9 +1,10 @@
 """Where runs are kept, one folder for each job, and which of them are removed.
 
-A run's folder has three files: `job.json`, what does not change (describing.py); `now.json`, the
+A run's folder has four files: `job.json`, what does not change (describing.py); `now.json`, the
 newest sample with all details, replaced as a whole; `history.jsonl`, one short line for each
-sample. Another process asks for the job's end by writing `request.json`, which the job removes.
-Only their owner may read the folders, and so only their owner can ask for anything.
+sample; `decisions.yaml`, the log of what was decided (`optimizer.decisions`), once anything was.
+Another process asks for the job's end by writing `request.json`, which the job removes. Only their
+owner may read the folders, and so only their owner can ask for anything.
 """
 
 from __future__ import annotations
@@ -22,12 +23,23 @@ import psutil
 from ..configs.errors import ResourceError
 from ..configs.settings import RecordSettings
 
-__all__ = ["DESCRIPTION", "HISTORY", "NOW", "REQUEST", "RunFolders", "is_alive", "replace_json"]
+__all__ = [
+    "DECISIONS",
+    "DESCRIPTION",
+    "HISTORY",
+    "NOW",
+    "REQUEST",
+    "RunFolders",
+    "is_alive",
+    "replace_json",
+    "replace_text",
+]
 
 DESCRIPTION = "job.json"
 NOW = "now.json"
 HISTORY = "history.jsonl"
 REQUEST = "request.json"
+DECISIONS = "decisions.yaml"
 
 _JOB_ID = re.compile(r"[a-z0-9-]{1,64}")
 _CREATED_TOLERANCE_S = 2.0
@@ -92,8 +104,13 @@ def is_alive(folder: Path) -> bool:
 
 def replace_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON file so that a reader finds the old content or the new one; raises OSError."""
+    replace_text(path, json.dumps(content, separators=(",", ":")))
+
+
+def replace_text(path: Path, content: str) -> None:
+    """Write a text file so that a reader finds the old content or the new one; raises OSError."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(json.dumps(content, separators=(",", ":")), encoding="utf-8")
+    beside.write_text(content, encoding="utf-8")
     beside.replace(path)
 
 

@@ -16,10 +16,20 @@ from typing import Any
 
 from ..configs.errors import WhaleError
 from ..metrics.counters import WorkerSnapshot
+from ..optimizer.decisions import DecisionLog
 from ..plan.assignment import Assignment
 from ..transport.clock import Clock, SystemClock
 from .describing import describe_job
-from .folders import DESCRIPTION, HISTORY, NOW, REQUEST, RunFolders, replace_json
+from .folders import (
+    DECISIONS,
+    DESCRIPTION,
+    HISTORY,
+    NOW,
+    REQUEST,
+    RunFolders,
+    replace_json,
+    replace_text,
+)
 from .sampling import JobEnd, JobView, Sampler, describe_end
 
 __all__ = ["NoRecorder", "RunRecorder", "recorder_of"]
@@ -58,6 +68,7 @@ class RunRecorder(NoRecorder):
         self._lines = 0
         self._stride = 1
         self._taken = 0
+        self._decided = 0
         self.next_due_ns = None
 
     def begin(self) -> None:
@@ -117,9 +128,18 @@ class RunRecorder(NoRecorder):
         if end is not None:
             detail["end"] = describe_end(end)
         replace_json(self._folder / NOW, detail)
+        self._keep_decisions(view.metrics.decisions)
         self._taken += 1
         if end is None and self._taken % self._stride == 0:
             self._append(json.dumps(self._sampler.line(view, at_s), separators=(",", ":")))
+
+    def _keep_decisions(self, log: DecisionLog | None) -> None:
+        """Write the whole log if there is a new decision in it."""
+        made = 0 if log is None else len(log.steps) + log.left_out
+        if log is not None and made != self._decided:
+            self._decided = made
+            assert self._folder is not None
+            replace_text(self._folder / DECISIONS, log.to_yaml())
 
     def _append(self, line: str) -> None:
         with self._history.open("a", encoding="utf-8") as history:

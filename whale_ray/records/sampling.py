@@ -14,12 +14,14 @@ from ..metrics.operator_metrics import OperatorMetrics
 from ..metrics.relay_metrics import RelayMetrics
 from ..multicast.tree_state import TreeLoad
 from ..multicast.trees import Tree
+from ..optimizer.decisions import DecisionLog, step_as_plain
 from ..state.watermarks import WATERMARK_IDLE, WATERMARK_NONE
 from .describing import FORMAT
 
 __all__ = ["JobEnd", "JobView", "Sampler", "describe_end"]
 
 _SWITCHES_SHOWN = 64
+_DECISIONS_SHOWN = 256
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,7 @@ class Sampler:
             "switches": [asdict(one) for one in metrics.switches[-_SWITCHES_SHOWN:]],
             "throttled": {str(n): rate for n, rate in metrics.throttled.items()},
             "checkpoints": None if checkpoints is None else asdict(checkpoints),
+            "decisions": _decisions(metrics.decisions),
             "end": None,
         }
 
@@ -186,6 +189,19 @@ class Sampler:
                 )
             place = self._places[now.operator_id]
             yield [place, now.instance, now.worker, *rates, now.buffered_rows]
+
+
+def _decisions(log: DecisionLog | None) -> dict[str, Any]:
+    """Return the last decisions, and how many there were before them."""
+    steps = () if log is None else log.steps
+    shown = steps[-_DECISIONS_SHOWN:]
+    earlier = len(steps) - len(shown) + (0 if log is None else log.left_out)
+    return {"earlier": earlier, "steps": [_finite(step_as_plain(one)) for one in shown]}
+
+
+def _finite(step: dict[str, Any]) -> dict[str, Any]:
+    """Return a decision without infinite numbers, which JSON does not know."""
+    return {**step, "numbers": {name: _short(value) for name, value in step["numbers"].items()}}
 
 
 def _operator(one: OperatorMetrics, view: JobView) -> dict[str, Any]:

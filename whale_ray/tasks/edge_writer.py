@@ -25,6 +25,7 @@ from ..metrics.loads import EdgeLoad
 from ..plan.physical import Edge
 from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
 from ..transport.channel import Outcome
+from ..transport.slice_limits import SliceLimits
 from ..transport.slicing import StreamSlicer
 from ..transport.wire import codec
 from ..transport.wire.batch import Batch
@@ -67,7 +68,6 @@ class EdgeWriter:
         stamp: Stamp,
         addressings: Mapping[str, AddressingStrategy],
         slicer: StreamSlicer,
-        wtl_ns: int,
     ) -> None:
         self.edge = edge
         self.ended = False
@@ -76,12 +76,11 @@ class EdgeWriter:
         self._addressing = self._next_addressing = next(iter(addressings.values()))
         self._queues = [queue for each in addressings.values() for queue in each.queues]
         self._slicer = slicer
-        self._wtl_ns = wtl_ns
         self._watermark_ns = self._sent_watermark_ns = WATERMARK_NONE
         self._idle = self._sent_idle = False
         self._advanced_at_ns: int | None = None
         self._now_ns = 0
-        self._rows_sent = self._messages_sent = self._bytes_sent = 0
+        self._rows_sent = self._messages_sent = self._bytes_sent = self._slices_cut = 0
         self._marker: tuple[int, bool] | None = None  # epoch and STOP, until it is queued
 
     def set_addressing(self, name: str) -> None:
@@ -91,6 +90,10 @@ class EdgeWriter:
         """
         self._next_addressing = self._addressings.get(name, self._next_addressing)
 
+    def limit_slices(self, limits: SliceLimits) -> None:
+        """Change when slices are due, watermarks included; callable from any thread."""
+        self._slicer.limit(limits)
+
     @property
     def rows_dropped(self) -> int:
         """How many rows were left out for a null key."""
@@ -99,7 +102,7 @@ class EdgeWriter:
     @property
     def sent(self) -> EdgeLoad:
         """What it has sent so far."""
-        return EdgeLoad(self._rows_sent, self._messages_sent, self._bytes_sent)
+        return EdgeLoad(self._rows_sent, self._messages_sent, self._bytes_sent, self._slices_cut)
 
     @property
     def blocked(self) -> bool:
@@ -122,7 +125,7 @@ class EdgeWriter:
         deadline = self._slicer.deadline_ns
         if self._advanced_at_ns is None:
             return deadline
-        due = self._advanced_at_ns + self._wtl_ns
+        due = self._advanced_at_ns + self._slicer.limits.wtl_ns
         return due if deadline is None else min(due, deadline)
 
     def emit(self, batch: Batch) -> None:
@@ -199,7 +202,10 @@ class EdgeWriter:
             return self._sent_watermark_ns != WATERMARK_END
         if self._slicer.ready(now_ns):
             return True
-        return self._advanced_at_ns is not None and now_ns >= self._advanced_at_ns + self._wtl_ns
+        return (
+            self._advanced_at_ns is not None
+            and now_ns >= self._advanced_at_ns + self._slicer.limits.wtl_ns
+        )
 
     def _cut(self) -> None:
         """Turn everything pending into messages, the watermark last; all queues are empty."""
@@ -211,6 +217,7 @@ class EdgeWriter:
         while (batch := self._slicer.take()) is not None:
             for piece in self._slicer.pieces(batch):
                 addressing.queue_slice(piece, self._sent_watermark_ns)
+                self._slices_cut += 1
         if self._watermark_ns > self._sent_watermark_ns or self._sent_idle > self._idle:
             for queue in queues:
                 queue.mark(self._watermark_ns)

@@ -149,7 +149,6 @@ class TaskBuilder:
             Stamp(source, self._attempt, edge.carries_time, transport.checksum),
             self._addressings(edge, source),
             StreamSlicer(transport.mms_bytes, wtl_ns, edge.batch_rows),
-            wtl_ns,
         )
 
     def _addressings(self, edge: Edge, source: int) -> dict[str, AddressingStrategy]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from ..configs.errors import UsageError
-from ..metrics.loads import EdgeLoad, WorkerLoad
+from ..metrics.loads import WorkerLoad, load_between
 from ..plan.assignment import Assignment
 from ..plan.logical import LogicalPlan, OperatorKind
 from ..plan.planner import plan
@@ -228,21 +228,8 @@ def _difference(
         }
         loads_before = {one.worker: one for one in before.loads}
         loads = tuple(
-            _minus(one, loads_before.get(one.worker, WorkerLoad(one.worker))) for one in after.loads
+            load_between(loads_before.get(one.worker, WorkerLoad(one.worker)), one)
+            for one in after.loads
         )
     found = [one.latency_p50_ms for one in after.operators if one.latency_p50_ms is not None]
     return Trial(physical, rows, loads, read_s, max(found, default=None))
-
-
-def _minus(now: WorkerLoad, before: WorkerLoad) -> WorkerLoad:
-    cpu_ns = {
-        stage: spent - before.stage_cpu_ns.get(stage, 0)
-        for stage, spent in now.stage_cpu_ns.items()
-    }
-    sent = {}
-    for edge, so_far in now.sent.items():
-        was = before.sent.get(edge, EdgeLoad())
-        sent[edge] = EdgeLoad(
-            so_far.rows - was.rows, so_far.messages - was.messages, so_far.nbytes - was.nbytes
-        )
-    return WorkerLoad(now.worker, cpu_ns, sent)

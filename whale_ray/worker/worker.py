@@ -46,6 +46,7 @@ from ..transport.wire import codec
 from ..transport.wire.types import Schema
 from .custom_transports import POLL_NS, CustomTransports
 from .kept_snapshots import KeptSnapshots
+from .limit_slices import LimitSlices
 from .offers import RingOffer
 from .restored_snapshots import KnownFiles, known_files, snapshots_of
 from .rings import RingSet
@@ -83,6 +84,8 @@ class Worker:
         self._draining = False
         self._next_part_ns = 0
         self._turn_at_ns = 0
+        self._idle_since_ns: int | None = None
+        self._idle_ns = 0
         self._epochs: WorkerEpochs | None = None
         self._snapshots: SnapshotWriter | None = None
         self._kept = KeptSnapshots()
@@ -93,7 +96,8 @@ class Worker:
         )
         self._last_epoch = 0
         self._addressing: str = assignment.settings.runtime.addressing
-        self._meter: StageMeter = ThreadTimeMeter() if runtime.meter_stages else NoMeter()
+        meters = runtime.meter_stages or runtime.adapt
+        self._meter: StageMeter = ThreadTimeMeter() if meters else NoMeter()
 
     @property
     def name(self) -> str:
@@ -221,9 +225,10 @@ class Worker:
             if stop_at_ns is not None and now_ns >= stop_at_ns:
                 return None
             self._apply_pending_commands(attempt)
-            self._charge_blocked(now_ns)
+            self._charge_waiting(now_ns)
             if not self._turn(now_ns):
                 self._sleep(now_ns, stop_at_ns)
+                self._idle_since_ns = now_ns
         return self.snapshot()
 
     def stage(self, attempt: int, _finals: tuple[object, ...] = ()) -> StagedOutput:
@@ -251,7 +256,7 @@ class Worker:
         """Do nothing: a worker knows by itself when everything has ended."""
 
     def tell(self, attempt: int, content: object) -> None:
-        """Take a message of the controller: of an epoch, another addressing, what senders sent."""
+        """Take a message of the controller: of epochs, slices, addressing, what senders sent."""
         if attempt != self._attempt:
             return
         if isinstance(content, SendersEnded):
@@ -263,6 +268,9 @@ class Worker:
             if self._epochs is not None:
                 self._epochs.tell(content)
                 self._wake()
+            return
+        if isinstance(content, LimitSlices):
+            self._limit_slices(content)
             return
         assert isinstance(content, SetAddressing)
         self.set_addressing(content.addressing)
@@ -283,6 +291,13 @@ class Worker:
         """
         self._addressing = addressing
         self._apply_addressing()
+
+    def _limit_slices(self, content: LimitSlices) -> None:
+        for task in self._tasks:
+            limits = content.by_stage.get(task.stage.id)
+            if limits is not None:
+                for writer in task.writers:
+                    writer.limit_slices(limits)
 
     def _apply_addressing(self) -> None:
         for task in self._tasks:
@@ -319,7 +334,7 @@ class Worker:
             for writer in task.writers:
                 so_far = sent.get(writer.edge.id, EdgeLoad())
                 sent[writer.edge.id] = so_far.plus(writer.sent)
-        return WorkerLoad(self._index, self._meter.cpu_ns, sent)
+        return WorkerLoad(self._index, self._meter.cpu_ns, sent, self._idle_ns)
 
     def close(self) -> None:
         """Give back rings, files and whatever was not published."""
@@ -405,10 +420,13 @@ class Worker:
         else:
             self._clock.sleep_ns(timeout_ns)
 
-    def _charge_blocked(self, now_ns: int) -> None:
-        """Count the time since the last turn as blocked for every task with a full output."""
+    def _charge_waiting(self, now_ns: int) -> None:
+        """Count the time since the last turn as idle, or as blocked for tasks with full outputs."""
         elapsed_ns = now_ns - (self._turn_at_ns or now_ns)
         self._turn_at_ns = now_ns
+        if self._idle_since_ns is not None:
+            self._idle_ns += now_ns - self._idle_since_ns
+            self._idle_since_ns = None
         for task in self._tasks:
             if task.blocked:
                 task.count_blocked(elapsed_ns)

@@ -74,7 +74,7 @@ class Written:
             "worker-oriented": WorkerOriented(EDGE, self.rings[:1], with_times=False),
             "instance-oriented": InstanceOriented(EDGE, self.rings[1:], with_times=False),
         }
-        self.writer = EdgeWriter(EDGE, stamp, addressings, slicer, 0)
+        self.writer = EdgeWriter(EDGE, stamp, addressings, slicer)
 
     def send(self, values: list[int], *, instance_oriented: bool) -> None:
         """Send rows as a slice of their own, as far as there is room."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import stat
 import threading
 import time
@@ -13,12 +14,18 @@ from typing import Any
 import pytest
 
 import whale_ray as whale
+from whale_ray.api.submission import _assign
+from whale_ray.cli.main import main
 from whale_ray.configs.errors import UserFunctionError
 from whale_ray.configs.settings import RecordSettings, Settings
+from whale_ray.control.supervisor import Supervisor
+from whale_ray.deployment.local_fleet import LocalFleet
 from whale_ray.metrics.counters import LatencyHistogram
-from whale_ray.records.folders import REQUEST, RunFolders, is_alive, replace_json
+from whale_ray.optimizer.decisions import Decides, OptimizerDecision, log_from_yaml
+from whale_ray.records.folders import DECISIONS, REQUEST, RunFolders, is_alive, replace_json
+from whale_ray.records.recorder import recorder_of
 from whale_ray.testing import ListSource
-from whale_ray.transport.clock import VirtualClock
+from whale_ray.transport.clock import SystemClock, VirtualClock
 
 ROWS = [{"cab": f"c{n % 3}", "km": n} for n in range(300)]
 
@@ -57,6 +64,27 @@ def test_a_run_is_described_counted_and_ended(tmp_path):
     assert counted == {"rides": (300, 300), "fares": (300, 300), "out": (300, 300)}
     assert now["end"]["state"] == "finished" and now["end"]["error"] == ""
     assert not is_alive(folder)
+
+
+def test_decisions_are_kept_as_a_log_that_can_be_replayed(tmp_path, monkeypatch, capsys):
+    settings = settings_in(tmp_path)
+    step = OptimizerDecision(
+        "rides", Decides.BATCH_ROWS, 8, "b", {"l_i_ns": math.inf, "n_ns": 5.0}, "as many as fit"
+    )
+    logical = topology_of(lambda row: {"km": row.km}).logical_plan()
+    assignment = _assign(logical, settings, 1, needs_cluster=False, decisions=(step,))
+    clock = SystemClock()
+    recorder = recorder_of(assignment, clock)
+    Supervisor(assignment, LocalFleet(clock), clock, recorder=recorder).run()
+    folder = tmp_path / assignment.job_id
+    (shown,) = read(folder, "now.json")["decisions"]["steps"]
+    assert (shown["operator"], shown["value"]) == ("rides", 8)
+    assert shown["numbers"] == {"l_i_ns": None, "n_ns": 5.0}, "JSON knows no infinite numbers"
+    kept = log_from_yaml((folder / DECISIONS).read_text(encoding="utf-8"), "log")
+    assert kept == ("recorded", (step,))
+    monkeypatch.setenv("WHALE_RAY_RECORDS__FOLDER", str(tmp_path))
+    assert main(["optimize", "--replay", assignment.job_id]) == 0
+    assert "1. rides: batch_rows = 8" in capsys.readouterr().out
 
 
 def test_only_their_owner_may_read_records(tmp_path):

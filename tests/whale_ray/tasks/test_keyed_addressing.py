@@ -65,7 +65,7 @@ class Written:
             )
         stamp = Stamp(0, attempt=0, with_times=True, checksum=False)
         ways = {"keyed": self.addressing}
-        self.writer = EdgeWriter(edge, stamp, ways, StreamSlicer(1, 0), 0)
+        self.writer = EdgeWriter(edge, stamp, ways, StreamSlicer(1, 0))
 
     def instances_of(self, batch: Batch) -> list[int]:
         hashes, _ = hash_keys(batch, ("k",))

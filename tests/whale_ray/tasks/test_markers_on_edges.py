@@ -40,7 +40,7 @@ class Written:
     def _writer(self, source: int, checksum: bool) -> EdgeWriter:
         stamp = Stamp(source, attempt=0, with_times=False, checksum=checksum)
         ways = {"worker-oriented": WorkerOriented(EDGE, [self.ring], with_times=False)}
-        return EdgeWriter(EDGE, stamp, ways, StreamSlicer(1 << 18, 10**9), 10**9)
+        return EdgeWriter(EDGE, stamp, ways, StreamSlicer(1 << 18, 10**9))
 
     def emit(self, source: int, values: range) -> None:
         self.writers[source].emit(Batch.from_pydict({"v": np.array(values, np.int64)}))

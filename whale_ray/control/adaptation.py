@@ -1,0 +1,154 @@
+"""Adapts a running job to its rate: looks at its workers, and tells them what the policies decide.
+
+The policies are pure (`optimizer.slice_policy`, `optimizer.scaling_policy`). Limits of slices are
+changed while the job runs; other degrees of parallelism are proposed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from ..metrics.counters import WorkerSnapshot
+from ..multicast.tree_state import SwitchReport
+from ..operators.groupings import All, Custom, Direct, Global
+from ..optimizer.decisions import Decides, OptimizerDecision
+from ..optimizer.scaling_policy import DopProposal, ScalingPolicy
+from ..optimizer.slice_policy import SliceBounds, SliceChange, SlicePolicy
+from ..plan.assignment import Assignment
+from ..plan.physical import PhysicalPlan, Stage
+from ..transport.clock import Clock
+from ..transport.slice_limits import SliceLimits
+from ..worker.limit_slices import LimitSlices
+from .job_decisions import JobDecisions
+from .stage_loads import LoadsBetween
+
+__all__ = ["Adaptation"]
+
+TellWorkers = Callable[[LimitSlices], None]
+"""Sends a message to all workers, in the attempt that runs."""
+
+_NAMES_INSTANCES = (Direct, Custom, Global, All)
+"""Groupings behind which another parallelism means other results, or does not divide the work."""
+
+
+class Adaptation:
+    """Looks at a job at an interval, in all its attempts.
+
+    Args:
+        assignment: of the job; `runtime.adapt` says whether anything is changed.
+        tell: how workers are told.
+        clock: of the controller.
+
+    Attributes:
+        decisions: all that were made on the job.
+    """
+
+    def __init__(self, assignment: Assignment, tell: TellWorkers, clock: Clock) -> None:
+        settings = assignment.settings
+        self._clock = clock
+        self._plan: PhysicalPlan = assignment.plan
+        self.decisions = JobDecisions(self._plan, assignment.decisions, clock.monotonic_ns())
+        self._tell = tell
+        self._interval_ns = settings.runtime.adapt_interval_ms * 1_000_000
+        self._attempt = -1
+        self._seen: dict[int, WorkerSnapshot] = {}
+        self._due_ns = 0
+        self._slices: dict[int, SlicePolicy] = {}
+        self._scaling: dict[int, ScalingPolicy] = {}
+        if not settings.runtime.adapt:
+            return
+        wtl_ns = int(settings.transport.wtl_ms * 1e6)
+        longest_ns = max(wtl_ns, int(settings.runtime.adapt_wait_max_ms * 1e6))
+        bounds = SliceBounds(settings.transport.mms_bytes, wtl_ns, longest_ns)
+        for stage in self._plan.stages:
+            batches = [edge.batch_rows for edge in self._plan.out_edges(stage.id)]
+            if batches:
+                given = [rows for rows in batches if rows is not None]
+                self._slices[stage.id] = SlicePolicy(bounds, min(given, default=None))
+            if self._may_scale(stage):
+                nodes = settings.runtime.virtual_nodes
+                scaling = ScalingPolicy(stage.parallelism, nodes, self._plan.workers)
+                self._scaling[stage.id] = scaling
+
+    def turn(
+        self,
+        attempt: int,
+        newest: Mapping[int, WorkerSnapshot],
+        switches: Iterable[SwitchReport] = (),
+    ) -> None:
+        """Look at the workers if it is time, once all have told their counters since the last.
+
+        `switches` are those of multicast trees that are known.
+        """
+        now_ns = self._clock.monotonic_ns()
+        self.decisions.note_switches(switches)
+        if attempt != self._attempt:
+            self._begin(attempt, now_ns)
+        if now_ns < self._due_ns:
+            return
+        workers = range(self._plan.workers)
+        now = {one: newest[one] for one in workers if one in newest}
+        if len(now) < len(workers):
+            return
+        if not self._seen:
+            self._seen, self._due_ns = now, now_ns + self._interval_ns
+            return
+        if any(now[one].at_ns <= self._seen[one].at_ns for one in workers):
+            return
+        before, self._seen = self._seen, now
+        self._due_ns = now_ns + self._interval_ns
+        self.decisions.note_merges(before.values(), now.values(), now_ns)
+        self._adapt(LoadsBetween(self._plan, before, now), now_ns)
+
+    def _begin(self, attempt: int, now_ns: int) -> None:
+        """Begin with an attempt, whose workers have the limits of the plan."""
+        self._attempt, self._seen = attempt, {}
+        self._due_ns = now_ns
+        if limits := self._limits():
+            self._tell(LimitSlices(limits))
+
+    def _adapt(self, loads: LoadsBetween, now_ns: int) -> None:
+        changed = False
+        for stage in self._plan.stages:
+            if stage.id in self._slices:
+                changed |= self._adapt_slices(stage, loads, now_ns)
+            if stage.id in self._scaling:
+                found = self._scaling[stage.id].observe(loads.work_of(stage))
+                if found is not None:
+                    self._note(stage, Decides.PROPOSED_DOP, found, found.dop, now_ns)
+        if changed:
+            self._tell(LimitSlices(self._limits()))
+
+    def _adapt_slices(self, stage: Stage, loads: LoadsBetween, now_ns: int) -> bool:
+        load = loads.slices_of(stage)
+        found = None if load is None else self._slices[stage.id].observe(load)
+        if found is None:
+            return False
+        self._note(stage, found.decides, found, found.value, now_ns)
+        return True
+
+    def _note(
+        self,
+        stage: Stage,
+        decides: Decides,
+        found: SliceChange | DopProposal,
+        value: float,
+        now_ns: int,
+    ) -> None:
+        step = OptimizerDecision(
+            stage.head, decides, value, found.formula, found.numbers, found.reason
+        )
+        self.decisions.add(step, now_ns)
+
+    def _limits(self) -> dict[int, SliceLimits]:
+        """Return the limits of the stages that have others than the plan's."""
+        return {
+            stage: SliceLimits(policy.wait_ns, policy.rows)
+            for stage, policy in self._slices.items()
+            if policy.has_changed
+        }
+
+    def _may_scale(self, stage: Stage) -> bool:
+        """Whether another parallelism of a stage could be proposed: not that of a source."""
+        edges = self._plan.in_edges(stage.id)
+        return bool(edges) and not any(isinstance(one.grouping, _NAMES_INSTANCES) for one in edges)
