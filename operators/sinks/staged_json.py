@@ -10,7 +10,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from ...state.epochs.manifest import ChunkFile
+from ...state.epochs.manifest import INLINE_BYTES_MAX, ChunkFile
 from .base import Staged
 
 __all__ = ["LoadedChunk", "StoredChunk", "staged_from_json", "staged_to_json"]
@@ -23,7 +23,6 @@ LoadedChunk: TypeAlias = Callable[[ChunkFile], bytes]
 
 _BYTES = "base64"
 _PAYLOAD = "payload"
-_INLINE_MAX_BYTES = 4096
 
 
 def staged_to_json(staged: Staged, store: StoredChunk | None = None) -> dict[str, Any]:
@@ -39,7 +38,7 @@ def staged_to_json(staged: Staged, store: StoredChunk | None = None) -> dict[str
         if getattr(staged, field.name) != field.default
     }
     payload = staged.payload
-    if store is not None and payload is not None and len(payload) > _INLINE_MAX_BYTES:
+    if store is not None and payload is not None and len(payload) > INLINE_BYTES_MAX:
         values[_PAYLOAD] = dataclasses.asdict(store(payload))
     return {name: _to_json(value) for name, value in values.items()}
 

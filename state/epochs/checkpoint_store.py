@@ -17,7 +17,14 @@ from ...configs.errors import DamagedCheckpointError, InputError
 from ...transport.clock import Clock, SystemClock
 from .claim import Claim
 from .claim_rules import refusal_of_folder
-from .manifest import ChunkFile, Manifest, chunk_files, decode_manifest, encode_manifest
+from .manifest import (
+    ChunkFile,
+    InlineChunk,
+    Manifest,
+    chunk_files,
+    decode_manifest,
+    encode_manifest,
+)
 from .messages import RestorePoint
 from .newest_note import NewestNote, read_note, write_note
 from .retention import kept_manifests, removable_chunks
@@ -174,12 +181,14 @@ class CheckpointStore:
         return file
 
     def read_chunk(self, file: ChunkFile) -> bytes:
-        """Return the bytes of a chunk file.
+        """Return the bytes of a chunk: of its file, or those that came with the manifest.
 
         Raises:
             DamagedCheckpointError: it is missing, or is not what was written.
             InputError: the folder cannot be read.
         """
+        if isinstance(file, InlineChunk):
+            return file.data
         data = self._files.get(file.name)
         remedy = "restore from another epoch or savepoint (`whale-ray state` lists them)"
         if data is None:

@@ -1,12 +1,15 @@
 """The manifest of an epoch: what a restart needs, and where it lies. Pure; JSON in both directions.
 
 A manifest names every chunk file that its epoch consists of, also those that earlier epochs have
-written. What no kept manifest names may be removed.
+written. What no kept manifest names may be removed. Chunks that are too small to be worth a file,
+whose cost is that of its two syncs rather than of its bytes, are in the manifest itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,16 +17,22 @@ from ...configs.errors import DamagedCheckpointError
 from .sealed_json import seal, unseal
 
 __all__ = [
+    "INLINE_BYTES_MAX",
     "ChunkFile",
+    "InlineChunk",
     "Lineage",
     "Manifest",
     "OperatorPart",
     "chunk_files",
+    "chunks_of",
     "decode_manifest",
     "encode_manifest",
 ]
 
-MANIFEST_VERSION = 1
+MANIFEST_VERSION = 2
+INLINE_BYTES_MAX = 4096
+"""Up to so many bytes, what an epoch consists of is in its manifest."""
+
 _KIND = "manifest"
 _FILE_KEYS = {"name", "nbytes", "crc32"}
 
@@ -41,6 +50,28 @@ class ChunkFile:
     name: str
     nbytes: int
     crc32: int
+
+
+@dataclass(frozen=True)
+class InlineChunk(ChunkFile):
+    """A chunk that has no file: it is in the manifests that list it.
+
+    Attributes:
+        name: that it would have as a file, by which it is known again.
+        base64: its bytes.
+    """
+
+    base64: str
+
+    @classmethod
+    def of(cls, name: str, data: bytes) -> InlineChunk:
+        """Return a chunk with these bytes."""
+        return cls(name, len(data), zlib.crc32(data), b64encode(data).decode("ascii"))
+
+    @property
+    def data(self) -> bytes:
+        """Its bytes."""
+        return b64decode(self.base64)
 
 
 @dataclass(frozen=True)
@@ -68,8 +99,8 @@ class OperatorPart:
         instances: those that the object serves.
         parallelism: of the operator.
         watermark_ns: what it has seen of event time.
-        chunks: files of its state by virtual node.
-        values: the file of its other values, None if there are none.
+        chunks: files of its state by virtual node, or chunks in their place.
+        values: the file of its other values, or a chunk in its place; None if there are none.
         position: of a source.
         staged: what a sink has staged and nobody has committed yet, oldest first; as JSON. A
             `payload` with the attributes of a `ChunkFile` is in that file.
@@ -119,13 +150,19 @@ class Manifest:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-def chunk_files(manifest: Manifest) -> dict[str, ChunkFile]:
-    """Return all files that an epoch consists of, by name: also those of what sinks have staged."""
+def chunks_of(parts: Iterable[OperatorPart]) -> dict[str, ChunkFile]:
+    """Return all that operators have added to an epoch, by name: also what sinks have staged."""
     found: dict[str, ChunkFile] = {}
-    for part in manifest.parts:
+    for part in parts:
         for file in (*part.chunks, *([part.values] if part.values else ()), *_named(part.staged)):
             found[file.name] = file
     return found
+
+
+def chunk_files(manifest: Manifest) -> dict[str, ChunkFile]:
+    """Return all files that an epoch consists of, by name; chunks in the manifest are none."""
+    found = chunks_of(manifest.parts)
+    return {name: one for name, one in found.items() if not isinstance(one, InlineChunk)}
 
 
 def _named(value: Any) -> Iterator[ChunkFile]:
@@ -190,8 +227,12 @@ def _part(values: dict[str, Any]) -> OperatorPart:
         **values
         | {
             "instances": tuple(values["instances"]),
-            "chunks": tuple(ChunkFile(**chunk) for chunk in values["chunks"]),
-            "values": None if file is None else ChunkFile(**file),
+            "chunks": tuple(map(_chunk, values["chunks"])),
+            "values": None if file is None else _chunk(file),
             "staged": tuple(values["staged"]),
         }
     )
+
+
+def _chunk(values: dict[str, Any]) -> ChunkFile:
+    return InlineChunk(**values) if "base64" in values else ChunkFile(**values)

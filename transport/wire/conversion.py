@@ -49,6 +49,10 @@ def column_of(values: Any, type: str | DataType | None = None, what: str = "a co
             return column
     elif isinstance(values, _NO_COLUMNS) or not hasattr(values, "__len__"):
         raise InputError(_no_column(values, what))
+    elif kind is not None and kind.name == "binary" and isinstance(values, list):
+        column = _column_of_bytes(values, kind)
+        if column is not None:
+            return column
     return _column_through_arrow(values, kind, what)
 
 
@@ -135,6 +139,8 @@ def _column_at_once(values: list[Any], kind: DataType) -> Column | None:
     """
     if kind.name == "string":
         return _column_of_ascii(values, kind) if classes_of(values) == {str} else None
+    if kind.name == "binary":
+        return _column_of_bytes(values, kind)
     is_instant = kind.family == "timestamp" and kind.unit == "us"
     wanted = datetime.datetime if is_instant else _EXACT_CLASSES.get(kind.name)
     if wanted is None or classes_of(values) != {wanted}:
@@ -161,10 +167,33 @@ def _column_of_ascii(values: list[str], kind: DataType) -> Column | None:
     joined = "".join(values)
     if not joined.isascii() or len(joined) > np.iinfo(np.int32).max:
         return None
+    return Column(kind, np.frombuffer(joined.encode(), np.uint8), _offsets(values))
+
+
+def _column_of_bytes(values: list[Any], kind: DataType) -> Column | None:
+    """Return a column of byte strings and None, None if there is anything else among them.
+
+    As for text: checkpoints make such columns, and loading pandas would stop the job meanwhile.
+    """
+    classes = classes_of(values)
+    if not classes <= {bytes, type(None)}:
+        return None
+    validity = None
+    if type(None) in classes:
+        validity = np.array([one is not None for one in values], np.bool_)
+        values = [one or b"" for one in values]
+    joined = b"".join(values)
+    if len(joined) > np.iinfo(np.int32).max:
+        return None
+    return Column(kind, np.frombuffer(joined, np.uint8), _offsets(values), validity)
+
+
+def _offsets(values: Sequence[str | bytes]) -> np.ndarray[Any, Any]:
+    """Return where each of the values begins if they are joined, and the last one ends."""
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, values), np.int32, len(values)), out=offsets[1:])
     offsets.flags.writeable = False
-    return Column(kind, np.frombuffer(joined.encode(), np.uint8), offsets)
+    return offsets
 
 
 def _microseconds(values: list[Any], kind: DataType) -> np.ndarray[Any, Any] | None:

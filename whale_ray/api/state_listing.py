@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ..configs.errors import InputError
 from ..state.epochs.checkpoint_store import CheckpointStore
-from ..state.epochs.manifest import Manifest, OperatorPart, chunk_files
+from ..state.epochs.manifest import Manifest, OperatorPart, chunks_of
 from ..state.epochs.store_names import ManifestName
 from .state_reading import operator_rows
 
@@ -115,16 +115,16 @@ def epochs_in(store: CheckpointStore) -> list[EpochEntry]:
             empty = (0, 0, 0, False, "", (), name, str(error))
             found.append(EpochEntry(parsed.epoch, parsed.job, "", *empty))
             continue
-        files = chunk_files(manifest)
-        new = sum(file.nbytes for file in files.values() if file.name not in seen)
-        seen |= files.keys()
+        chunks = chunks_of(manifest.parts)
+        new = sum(one.nbytes for name, one in chunks.items() if name not in seen)
+        seen |= chunks.keys()
         found.append(
             EpochEntry(
                 manifest.epoch,
                 manifest.lineage.job,
                 manifest.topology,
                 manifest.created_ms,
-                sum(file.nbytes for file in files.values()),
+                sum(one.nbytes for one in chunks.values()),
                 new,
                 manifest.savepoint,
                 "finished" if manifest.finished else "stopped" if manifest.stopped else "",
@@ -160,16 +160,10 @@ def _entry(
         str(record.get("kind", "")),
         level,
         max((part.parallelism for part in parts), default=0),
-        sum(file.nbytes for part in parts for file in _files_of(manifest, part)),
+        sum(chunk.nbytes for chunk in chunks_of(parts).values()),
         rows,
         tuple(part.position for part in parts if part.position is not None),
     )
-
-
-def _files_of(manifest: Manifest, part: OperatorPart) -> Iterable[Any]:
-    from dataclasses import replace
-
-    return chunk_files(replace(manifest, parts=(part,))).values()
 
 
 def _by_operator(manifest: Manifest) -> Iterator[tuple[str, list[OperatorPart]]]:

@@ -2,12 +2,13 @@
 
 ::
 
-    marker in every ring ──► snapshot of every unit ──► marker into every ring behind ──► read on
+    marker in every ring ──► marker into every ring behind ──► snapshot of every unit ──► read on
 
 The units of a stage on a worker share the rings into which they write. So they take their snapshots
 together, and none is called again before the markers of all are in the rings (the *sibling rule*,
 `state.epochs.aligner`): a unit whose ring is full keeps the others waiting. `StageTask.paused`
-keeps rings, deadlines and sources away from them meanwhile.
+keeps rings, deadlines and sources away from them meanwhile. The marker goes first, since the stages
+behind can align while the snapshot is taken, which emits nothing.
 
 A stage whose head is a source is told to begin an epoch. That is one more input of the alignment:
 a marker that comes from the controller.
@@ -167,7 +168,7 @@ class StageEpochs:
     # --- the worker's loop ------------------------------------------------------------------------
 
     def turn(self, now_ns: int) -> bool:
-        """Take a snapshot if it is due, pass markers on; return whether anything happened."""
+        """Pass markers on and take a snapshot, if due; return whether anything happened."""
         if self._passing:
             return self._let_go()
         if self.ended:
@@ -191,26 +192,24 @@ class StageEpochs:
         return self.aligner.aligned and all(unit.tables_ready for unit in self._units)
 
     def _pass_on(self, now_ns: int) -> None:
-        """Take the snapshot, then pass the marker on; keep the units waiting until it is sent."""
+        """Pass the marker on and take the snapshot; keep the units waiting until both are done."""
         epoch = self.behind = self.aligner.pass_on()
         if self._stop:
             self._stopped_at = epoch
             for unit in self._units:
                 unit.suspend()
-        try:
-            parts = self._snapshots(epoch)
-        except WhaleError as error:
-            parts = None
-            self._outlet.failed(self.task, epoch, str(error))
         self._passing = True
         for unit in self._units:
             unit.paused = True
+            unit.empty_for_marker()
             for writer in unit.writers:
                 writer.mark_epoch(epoch, stop=self._stop)
                 writer.pump(now_ns)
         self._outlet.aligned(self.task, epoch)
-        if parts is not None:
-            self._outlet.taken(self.task, epoch, parts)
+        try:
+            self._outlet.taken(self.task, epoch, self._snapshots(epoch))
+        except WhaleError as error:
+            self._outlet.failed(self.task, epoch, str(error))
         self._let_go()
 
     def _let_go(self) -> bool:

@@ -218,10 +218,16 @@ class StageTask:
         """Count a time during which a full output kept the head from working."""
         self.nodes[0].metrics.blocked_ns += elapsed_ns
 
+    def empty_for_marker(self) -> None:
+        """Pass on what its operators must not hold at an epoch's marker, which follows it."""
+        for node in self.nodes:
+            node.empty_for_marker()
+
     def snapshot(self, epoch: int) -> Iterator[OperatorSnapshot]:
         """Yield what its operators keep at an epoch's marker.
 
         Each as soon as it is taken: what a sink has staged is not lost if a later operator fails.
+        Behind `empty_for_marker`; nothing is emitted here, so the marker may be on its way already.
         Called between two other calls, once all its inputs have come to the marker; also after its
         end. What happens later does not change it: batches are owned.
 
@@ -230,7 +236,6 @@ class StageTask:
             OutputError: a sink cannot stage its rows.
         """
         for node in self.nodes:
-            node.empty_for_marker()
             kept = node.snapshot(epoch)
             if node is self.nodes[0]:
                 kept = replace(kept, values={**kept.values, "producers": self._producers})

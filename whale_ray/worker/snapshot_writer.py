@@ -1,7 +1,8 @@
 """Writes the snapshots of a worker's stages beside the running job, and tells the controller.
 
-The loop hands a snapshot over and goes on; a thread turns it into chunk files. A chunk of state
-that the last snapshot of its operator object had, too, is not written again: its identity says so.
+The loop hands a snapshot over and goes on; a thread turns it into chunk files, or sends what is
+small along with the message. A chunk of state that the last snapshot of its operator object had,
+too, is not written again: its identity says so.
 
 One epoch is written at a time. The snapshot of a later one takes the place of an earlier one of the
 same stage that waits: the coordinator has forgotten that one.
@@ -27,7 +28,7 @@ from ..state.epochs.coordinator_events import (
     SnapshotWritten,
     TaskEnded,
 )
-from ..state.epochs.manifest import ChunkFile, OperatorPart
+from ..state.epochs.manifest import INLINE_BYTES_MAX, ChunkFile, InlineChunk, OperatorPart
 from ..state.epochs.store_names import chunk_name
 from ..tasks.stage_epochs import TakenSnapshot
 from .kept_snapshots import KeptSnapshots
@@ -271,7 +272,7 @@ class SnapshotWriter:
 
 
 class _Files:
-    """The files of one operator object's snapshot, numbered."""
+    """The files of one operator object's snapshot, numbered; small ones are in the manifest."""
 
     def __init__(self, store: ChunkStore, job: str, named: tuple[int, str]) -> None:
         self._store = store
@@ -280,9 +281,11 @@ class _Files:
         self._numbers: Iterator[int] = iter(range(1 << 62))
 
     def write(self, data: bytes) -> ChunkFile:
-        """Write the next one."""
-        label = f"{self._label}-{next(self._numbers)}"
-        return self._store.write_chunk(chunk_name(self._job, self._epoch, label), data)
+        """Write the next one, if it is large enough for a file."""
+        name = chunk_name(self._job, self._epoch, f"{self._label}-{next(self._numbers)}")
+        if len(data) <= INLINE_BYTES_MAX:
+            return InlineChunk.of(name, data)
+        return self._store.write_chunk(name, data)
 
 
 def _known_file(known: Mapping[str, ChunkFile], chunk: StateChunk) -> ChunkFile | None:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from whale_ray.state.epochs.manifest import ChunkFile, Lineage, Manifest, OperatorPart
+from whale_ray.state.epochs.manifest import (
+    ChunkFile,
+    InlineChunk,
+    Lineage,
+    Manifest,
+    OperatorPart,
+)
 
 NAMES = st.text(max_size=8)
 INTEGERS = st.integers(-(1 << 70), 1 << 70)
@@ -15,14 +21,15 @@ JSON = st.recursive(
 )
 RECORDS = st.dictionaries(NAMES, JSON, max_size=3)
 FILES = st.builds(ChunkFile, NAMES, st.integers(0, 1 << 50), st.integers(0, (1 << 32) - 1))
+CHUNKS = FILES | st.builds(InlineChunk.of, NAMES, st.binary(max_size=20))
 PARTS = st.builds(
     OperatorPart,
     operator_id=NAMES,
     instances=st.lists(st.integers(0, 999), max_size=4).map(tuple),
     parallelism=st.integers(1, 999),
     watermark_ns=st.integers(-(1 << 63), (1 << 63) - 1),
-    chunks=st.lists(FILES, max_size=3).map(tuple),
-    values=st.none() | FILES,
+    chunks=st.lists(CHUNKS, max_size=3).map(tuple),
+    values=st.none() | CHUNKS,
     position=st.none() | RECORDS,
     staged=st.lists(RECORDS, max_size=2).map(tuple),
 )

@@ -15,8 +15,10 @@ from whale_ray.operators.sinks.staged_json import staged_to_json
 from whale_ray.state.epochs.manifest import (
     MANIFEST_VERSION,
     ChunkFile,
+    InlineChunk,
     OperatorPart,
     chunk_files,
+    chunks_of,
     decode_manifest,
     encode_manifest,
 )
@@ -62,7 +64,8 @@ def test_more_bytes_than_were_written_are_recognized():
 
 def test_a_newer_version_is_refused_by_name_before_its_content_is_read():
     newer = seal("manifest", MANIFEST_VERSION + 1, ["a", "form", "nobody", "knows"])
-    with pytest.raises(InputError, match=r"^folder/m was written by a newer whale-ray .* is 2, "):
+    says = rf"^folder/m was written by a newer whale-ray .* is {MANIFEST_VERSION + 1}, "
+    with pytest.raises(InputError, match=says):
         decode_manifest(newer, "folder/m")
     with pytest.raises(InputError, match="newer"):
         decode_manifest(newer[:-5], "m")
@@ -90,7 +93,7 @@ def test_the_files_are_readable_json():
     head, body = map(json.loads, WHOLE.splitlines())
     assert (head["whale-ray"], head["version"]) == ("manifest", MANIFEST_VERSION)
     assert body["manifest"]["epoch"] == 7
-    assert unseal("manifest", 1, WHOLE, "m") == body
+    assert unseal("manifest", MANIFEST_VERSION, WHOLE, "m") == body
 
 
 def test_all_files_of_an_epoch_are_named():
@@ -102,6 +105,23 @@ def test_all_files_of_an_epoch_are_named():
         OperatorPart("out", (0,), 1, 0, staged=staged),
     )
     assert chunk_files(small_manifest(1, parts=parts)) == {one.name: one for one in chunks}
+
+
+def test_small_chunks_are_in_the_manifest_and_no_files():
+    small = InlineChunk.of("chunks/small", bytes(range(256)))
+    large = ChunkFile("chunks/large", 5, 7)
+    manifest = small_manifest(1, small, large)
+    read, _ = decode_manifest(encode_manifest(manifest), "m")
+    assert read == manifest
+    assert read.parts[0].chunks[0].data == bytes(range(256))
+    assert chunk_files(read) == {"chunks/large": large}
+    assert chunks_of(read.parts) == {"chunks/large": large, "chunks/small": small}
+
+
+def test_a_manifest_of_the_version_before_is_read():
+    head, body = WHOLE.split(b"\n", 1)
+    before = head.replace(b'"version": 2', b'"version": 1') + b"\n" + body
+    assert decode_manifest(before, "m") == decode_manifest(WHOLE, "m")
 
 
 def test_what_a_sink_really_stages_is_named():

@@ -73,6 +73,9 @@ DECLARED = {
     "whole floats": ([1.0, None], "int8", [1, None]),
     "nothing": ([], "decimal128(5, 2)", []),
     "nulls": ([None], "binary", [None]),
+    "bytes": ([b"ab", None, b"", b"c"], "binary", [b"ab", None, b"", b"c"]),
+    "bytes of two classes": ([b"ab", bytearray(b"c")], "binary", [b"ab", b"c"]),
+    "no bytes": ([], "binary", []),
 }
 
 

@@ -103,7 +103,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     [
         (Disk.fill, "state", "No space left on device"),
         (Disk.forbid, "state", "Read-only file system"),
-        (Disk.take_away, "state", "No such file or directory"),
+        (Disk.take_away, "state", "has vanished"),
         (Disk.take_away, "", "bring it back"),
     ],
     ids=["full", "read-only", "vanished", "an empty mount point"],

@@ -33,12 +33,12 @@ def slow(row):
         time.sleep(0.001)
         if os.path.isdir("st/manifests") and len(os.listdir("st/manifests")) > 1:
             raise ValueError("it fails here")
-    return {"k": row.n % 7, "n": row.n}
+    return {"k": row.n % 7, "large": f"{row.n % 7:2000}", "n": row.n}
 
 TOPOLOGY = whale.Topology("NAME")
 rows = TOPOLOGY.source(whale.sources.parquet("in"), id="rows").map(slow, id="slow")
 count = whale.functions.count().alias("rows")
-counted = rows.group_by("k").agg(count, id="ID", output_mode="update")
+counted = rows.group_by("k", "large").agg(count, id="ID", output_mode="update")
 counted.sink(whale.sinks.parquet("out"), id="out")
 """
 RUN = ["run", "job.py", "--on", "inline", "--checkpoints", "st"]
@@ -155,8 +155,8 @@ CASES: dict[str, tuple[Damage, Sequence[str], int, str]] = {
         remove_chunks,
         LATEST,
         2,
-        r"the checkpoint folder '.*' lacks chunks/.*; restore from another epoch or savepoint"
-        r" \(`whale-ray state` lists them\)",
+        r"operator 'counts': the checkpoint folder '.*' lacks chunks/.*; restore from another epoch"
+        r" or savepoint \(`whale-ray state` lists them\)",
     ),
     "half deleted, by the command of state": (
         remove_chunks,

@@ -29,6 +29,8 @@ from whale_ray.worker.kept_snapshots import KeptSnapshots
 from whale_ray.worker.snapshot_writer import SnapshotWriter
 
 TASK = (2, 1)
+LARGE = 1_000
+"""Rows of a chunk that gets a file of its own."""
 
 
 def rows(*values: int) -> Batch:
@@ -38,8 +40,8 @@ def rows(*values: int) -> Batch:
 def taken(
     *chunks: tuple[str | None, int], values: Any = None, staged: tuple[Staged, ...] = ()
 ) -> tuple[TakenSnapshot, ...]:
-    """Return the snapshot of one operator, with a chunk for each (identity, key)."""
-    state = [StateChunk(rows(key), identity) for identity, key in chunks]
+    """Return the snapshot of one operator, with a large chunk for each (identity, key)."""
+    state = [StateChunk(rows(*[key] * LARGE), identity) for identity, key in chunks]
     kept = OperatorSnapshot("sum", (3, 4), 6, 17, state, values or {}, {"next": 5})
     return (TakenSnapshot(kept, staged),)
 
@@ -123,13 +125,23 @@ def test_a_snapshot_can_be_read_from_what_is_told_of_it(written: Written) -> Non
     assert (part.watermark_ns, part.position) == (17, {"next": 5})
     store = written.store.store
     chunks = [chunk_from_bytes(store.read_chunk(file)).rows.to_pylist() for file in part.chunks]
-    assert chunks == [[{"key": 1}], [{"key": 2}]]
+    assert chunks == [[{"key": 1}] * LARGE, [{"key": 2}] * LARGE]
     assert part.values is not None
     assert values_from_bytes(store.read_chunk(part.values)) == {"object": {1, 2}}
     assert tuple(staged_from_json(one, store.read_chunk) for one in part.staged) == staged
     written.writer.wait()
     assert written.writer.idle
     assert written.woken.acquire(timeout=60)
+
+
+def test_what_is_small_goes_along_with_the_message(written: Written) -> None:
+    parts = OperatorSnapshot("sum", (0,), 1, 17, [StateChunk(rows(7), "a")], {"object": {1, 2}})
+    written.writer.taken(TASK, 1, (TakenSnapshot(parts),))
+    (part,) = written.next().part
+    assert written.store.names == []
+    read = written.store.store.read_chunk
+    assert chunk_from_bytes(read(part.chunks[0])).rows.equals(rows(7))
+    assert values_from_bytes(read(part.values)) == {"object": {1, 2}}
 
 
 def test_a_chunk_is_written_once_as_long_as_each_snapshot_has_it(written: Written) -> None:

@@ -124,7 +124,7 @@ def test_a_snapshot_that_fails_is_told_and_the_marker_passes(
             while not [told for told in record.told if told[1:] == (stage.task, epoch)]:
                 job.turn()
         kinds = [kind for kind, task, _ in record.told if task == stage.task]
-        assert kinds == ["failed: no space left", "aligned", "aligned", "taken"]
+        assert kinds == ["aligned", "failed: no space left", "aligned", "taken"]
         staged = {
             part.operator.instances: [one.path for one in part.staged]
             for part in record.parts[stage.task, 2]
