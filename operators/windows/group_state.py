@@ -3,7 +3,8 @@
 Open slices have indexes of their own over one log of records (`SliceStores`), so that a closed
 slice is freed at once and leaves nothing behind. In front of the indexes stands a
 direct-mapped cache of slots, as the combiner of Slash's chapter 3 stands in front of its hash
-table: a row whose group is in it costs a comparison, and no look at the index.
+table: a row whose group is in it costs a comparison, and no look at the index. For keys of text,
+which the cache does not know, the rows of a batch are combined before (`BatchCombiner`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
 from ..aggregates.accumulator import Accumulator, OutOfRange, SlottedRows, State
 from ..sealing import Epochs
+from .batch_combiner import BatchCombiner
 from .sealed_groups import SealedGroups, value_columns
 from .slice_stores import SliceStores, keys_in_slices
 from .slot_cache import SlotCache
@@ -110,6 +112,7 @@ class GroupState:
         self._charged: Epochs[int] = Epochs()
         self._charged_bytes = 0  # for objects
         self._cache = SlotCache(keys)
+        self._combiner = BatchCombiner(keys)
         self.slices_changed = False
 
     # -- groups -------------------------------------------------------------------------------
@@ -163,7 +166,13 @@ class GroupState:
 
     def _entered(self, slices: Int64s, hashes: Hashes, keys: Batch) -> Int64s:
         open_slices = len(self._stores)
-        slots = self._stores.slots(slices, hashes, keys)
+        combined = self._combiner.combine(slices, hashes, keys)
+        if combined is None:
+            slots = self._stores.slots(slices, hashes, keys)
+        else:
+            firsts, groups = combined
+            found = self._stores.slots(slices[firsts], hashes[firsts], keys.take(firsts))
+            slots = found[groups]
         self.slices_changed |= len(self._stores) > open_slices
         return slots
 

@@ -39,6 +39,9 @@ SHARED_GROUPS = 1 << 13
 _SLICES_MAX = 1 << 8
 """How many slices share a store at most."""
 
+_SPAN_MAX = 1 << 14
+"""In a span of so many slices their places are kept in an array, which is faster than a search."""
+
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIXER = np.uint64(0xFF51AFD7ED558CCD)
 _NO_SLOTS = np.empty(0, np.int64)
@@ -87,7 +90,7 @@ class _Shared:
         """Return the groups of a slice, by virtual node."""
         if self._by_slice is None:
             slots, slices, had = *self._scanned(), np.sort(self._had)
-            order, counts = stable_partition(np.searchsorted(had, slices), len(had))
+            order, counts = stable_partition(_places(slices, had), len(had))
             parts = np.split(slots[order], np.cumsum(counts)[:-1])
             self._by_slice = dict(zip(had.tolist(), parts, strict=True))
         return self._by_slice.get(slice_, _NO_SLOTS)
@@ -332,6 +335,17 @@ class SliceStores:
             shared.take(slice_)
             self._of[slice_] = shared
         return shared
+
+
+def _places(slices: Int64s, had: Int64s) -> Int64s:
+    """Return the place of each slice among those that a store had, which ascend: all are there."""
+    span = int(had[-1]) - int(had[0]) + 1
+    if span > _SPAN_MAX:
+        return np.searchsorted(had, slices)
+    place_of = np.zeros(span, np.int64)
+    place_of[had - had[0]] = np.arange(len(had))
+    places: Int64s = place_of[slices - had[0]]
+    return places
 
 
 @njit(cache=True, nogil=True)
