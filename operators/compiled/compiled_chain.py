@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..joins.unique_rows import UniqueRows
     from .table_lookup import TableLookup
 
-__all__ = ["COMPILE_AFTER_ROWS", "CompiledChain", "Mode", "Passing", "Table", "longest_loop"]
+__all__ = ["COMPILE_AFTER_ROWS", "CompiledChain", "LookupTable", "Mode", "Passing", "longest_loop"]
 
 Mode: TypeAlias = Literal["auto", "compiled", "interpreted"]
 
@@ -58,7 +58,7 @@ class Passing(NamedTuple):
     schemas: tuple[Schema, ...]
 
 
-class Table(Protocol):
+class LookupTable(Protocol):
     """A table that rows of a chain are joined with."""
 
     @property
@@ -75,7 +75,7 @@ class CompiledChain:
             tables always then, since these are indexed for the loop first.
     """
 
-    def __init__(self, operators: Sequence[Transform | Table], mode: Mode) -> None:
+    def __init__(self, operators: Sequence[Transform | LookupTable], mode: Mode) -> None:
         self._operators = tuple(operators)
         self._mode = mode
         self._has_tables = not all(isinstance(one, Transform) for one in operators)
