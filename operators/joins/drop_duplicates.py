@@ -22,7 +22,7 @@ from ...transport.wire.column import Column
 from ..process import InputOrder, InstanceContext, Output, Process
 from ..windows.group_state import GroupState
 from ..windows.grouping import LATE, OUTPUTS, SLICE
-from ..windows.sealed_windows import SealedWindows
+from ..windows.sealed_windows import SealedSlices
 from ..windows.slices import TimeSlices
 from ..windows.specifications import TimeWindow
 
@@ -41,7 +41,7 @@ _TIME = RecordField("time", np.dtype(np.int64), _NONE_NS)
 """When the row of a key was that was passed on; `_NONE_NS` if none was."""
 
 
-class DropDuplicates(Process, SealedWindows):
+class DropDuplicates(Process, SealedSlices):
     """Drops the duplicates that a `Deduplication` describes; rows come in any order."""
 
     per_worker: ClassVar[bool] = True

@@ -125,7 +125,7 @@ class JoinSessions(QueuedJoin):
         link_rows(first, queue.count, *self._chains(side))
         for either in (LEFT, RIGHT):
             move_rows(merges, *self._chains(either))
-        self._pool.drop(merges[:, 1].copy())
+        self._pool.free(merges[:, 1].copy())
         self._pool.drop_keys(slots[late])
         self._account_queues()
         return late
@@ -150,7 +150,7 @@ class JoinSessions(QueuedJoin):
             disown_rows(sessions, *self._chains(side))
             queue.drop_unowned(self._chains(side)[2])
         slots = self._pool.field("group")[sessions]
-        self._pool.drop(sessions)
+        self._pool.free(sessions)
         self._pool.drop_keys(slots)
         self._account_queues()
 

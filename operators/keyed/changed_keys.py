@@ -1,4 +1,4 @@
-"""Snapshots of keyed state that hold what has changed: all keys once, then those since.
+"""Snapshots of state by key that hold what has changed: all keys once, then those since.
 
 A snapshot is a row of *versions*. The first has all keys; each later one begins with a batch of the
 keys that are gone, which is how it is told from the one before, and goes on with what is kept for
@@ -9,15 +9,16 @@ snapshots one version takes the place of all but the first; once more than half 
 changed since the first one, that is made anew.
 
 At the marker the state is only sealed. The rows of a version are made by the thread that writes
-them, from what was sealed. Lists and maps are found through indexes, which that thread cannot read
-beside the loop: of keys that have any, the rows that have changed are made at the marker.
+them, from what was sealed. Declared lists and maps are found through indexes, which that thread
+cannot read beside the loop: of keys that have any, the rows that have changed are made at the
+marker.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -34,21 +35,16 @@ from ...transport.wire.types import DataType, Field, Schema
 from ..sealing import Epochs
 from ..snapshots import StateChunk
 
-if TYPE_CHECKING:
-    from .keyed_state import KeyedState
-
-__all__ = ["StateVersions", "is_a_version", "latest_rows", "rows_by_version"]
+__all__ = ["SealedRows", "StateVersions", "is_a_version", "latest_rows", "rows_by_version"]
 
 Slots = npt.NDArray[np.int64]
+MakeRows: TypeAlias = Callable[[Slots | None], Iterable[Batch]]
 
 VERSIONS_MAX = 16
 """How many versions behind the first one a snapshot has at most."""
 
 GONE = "#gone"
 """The column of a batch that begins a version: the keys that are gone since the one before."""
-
-AS_LOADED = 0
-"""The epoch of the seal of state that was loaded, and has not changed since."""
 
 
 class _Changes(ChangedRecords):
@@ -89,89 +85,119 @@ class _MadeRows:
         self._rows = None
 
 
+class SealedRows(Protocol):
+    """State by key at a seal, as the rows of a snapshot; read beside the loop."""
+
+    @property
+    def keys(self) -> SealedRecords:
+        """The records of the keys: one that was written to says that its key has changed."""
+
+    @property
+    def parts(self) -> int:
+        """How many batches tell what is kept for keys; each is loaded after those before it."""
+
+    def rows(self, slots: Slots, part: int) -> Batch:
+        """Return what one part says of the keys of some records, without those that have no key.
+
+        Args:
+            slots: the records, ascending: int64 (n,).
+            part: its number.
+        """
+
+
 class StateVersions:
-    """The versions of one operator's state, which is sealed with each.
+    """The versions of one operator's state, which was sealed for each.
 
     Args:
-        state: of the operator on this worker.
         name: of the object, unlike that of any other of the job, for the chunks' identities.
         loaded: the versions that the state was loaded from just now.
     """
 
-    def __init__(
-        self, state: KeyedState, name: str, loaded: Sequence[Sequence[StateChunk]] = ()
-    ) -> None:
-        self.state, self._name = state, name
+    def __init__(self, name: str, loaded: Sequence[Sequence[StateChunk]] = ()) -> None:
+        self.name = name
         self._first: list[StateChunk] = []
         self._later: list[list[StateChunk]] = []
         self._changes: list[_Changes] = []  # of the later versions that were made here
         if loaded:
             self._first, *self._later = map(list, loaded)
-            state.seal(AS_LOADED)
         self._loaded = len(self._later)
         self._epochs: Epochs[tuple[list[StateChunk], list[list[StateChunk]], list[_Changes], int]]
         self._epochs = Epochs()
 
-    def chunks(self, epoch: int) -> Sequence[StateChunk]:
-        """Seal the state and return its versions; one for this epoch is made."""
-        self.state.seal(epoch)
-        sealed = self.state.store.sealed(epoch)
-        if self._is_due_anew(sealed):
-            self._first, self._later, self._changes = self._all(epoch, sealed), [], []
-            self._loaded = 0
-        elif sealed.changes:
+    def chunks(
+        self, epoch: int, sealed: SealedRows, keys: int, made_now: MakeRows | None = None
+    ) -> Sequence[StateChunk]:
+        """Return the versions; one for this epoch is made if anything has changed.
+
+        Args:
+            epoch: of the seal.
+            sealed: the state.
+            keys: how many there are.
+            made_now: returns the rows of all keys, or of some records; for state whose rows are
+                made at the marker.
+        """
+        if self._is_due_anew(sealed.keys, keys):
+            self._first, self._later = self._all(epoch, sealed, made_now), []
+            self._changes, self._loaded = [], 0
+        elif sealed.keys.changes:
             merges = len(self._later) >= VERSIONS_MAX
-            changes = _Changes(sealed, self._changes if merges else ())
-            self._later = [*([] if merges else self._later), self._version(epoch, changes)]
+            changes = _Changes(sealed.keys, self._changes if merges else ())
+            version = self._version(epoch, sealed, changes, made_now)
+            self._later = [*([] if merges else self._later), version]
             self._changes = [*([] if merges else self._changes), changes]
         self._epochs.add(epoch, (self._first, self._later, self._changes, self._loaded))
         return [chunk for version in (self._first, *self._later) for chunk in version]
 
+    def has_seal(self, epoch: int) -> bool:
+        """Return whether there are versions of an epoch."""
+        return epoch in self._epochs
+
     def roll_back(self, epoch: int) -> None:
-        """Go back to the state of an epoch, and its versions; raise ValueError."""
+        """Go back to the versions of an epoch; raise ValueError if there are none."""
         self._first, self._later, self._changes, self._loaded = self._epochs.back_to(epoch)
-        self.state.roll_back(epoch)
 
     def release(self, epoch: int) -> None:
-        """Give up going back before an epoch, whose versions are in files; raise ValueError."""
+        """Give up going back before an epoch, whose versions are in files; raise ValueError.
+
+        Before that of the state, whose images say what has changed.
+        """
         first, later, changes, _ = self._epochs[epoch]
         for one in changes:
             one.settle()
         self._epochs.release(epoch)
-        self.state.release(epoch)
         for chunk in (one for version in (first, *later) for one in version):
             if isinstance(chunk.held, _MadeRows):
                 chunk.held.drop()
 
-    def _is_due_anew(self, sealed: SealedRecords) -> bool:
-        if not self._first or (self._loaded and len(self._later) >= VERSIONS_MAX):
+    def _is_due_anew(self, sealed: SealedRecords, keys: int) -> bool:
+        if not self._first or sealed.is_first:
+            return True
+        if self._loaded and len(self._later) >= VERSIONS_MAX:
             return True
         count = sealed.changes + sum(one.count for one in self._changes)
-        return 2 * count > len(self.state.store)
+        return 2 * count > keys
 
-    def _all(self, epoch: int, sealed: SealedRecords) -> list[StateChunk]:
-        if self.state.has_entries:
-            return self._made(epoch, self.state.export(self.state.store.living()))
-        rows = [partial(self._piece, sealed, number) for number in range(max(sealed.pieces, 1))]
-        return self._named(epoch, rows)
+    def _all(self, epoch: int, sealed: SealedRows, made_now: MakeRows | None) -> list[StateChunk]:
+        if made_now is not None:
+            return self._made(epoch, made_now(None))
+        pieces: list[Callable[[], Slots]] = [
+            partial(sealed.keys.piece, number) for number in range(sealed.keys.pieces)
+        ]
+        found = [
+            partial(_rows_of, sealed, piece, part)
+            for part in range(sealed.parts)
+            for piece in pieces or [_no_slots]
+        ]
+        return self._named(epoch, found)
 
-    def _piece(self, sealed: SealedRecords, number: int) -> Batch:
-        slots = sealed.piece(number) if sealed.pieces else np.empty(0, np.int64)
-        records = sealed.read(slots)
-        return self.state.export_sealed(sealed, records[is_alive(records)])
-
-    def _version(self, epoch: int, changes: _Changes) -> list[StateChunk]:
-        if not self.state.has_entries:
-            return self._named(
-                epoch, [partial(_gone_rows, changes), partial(self._rows_of, changes)]
-            )
-        slots = changes.slots
-        alive = slots[is_alive(self.state.store.records[slots])]
-        return self._made(epoch, [_marked(changes.gone), *self.state.export(alive)])
-
-    def _rows_of(self, changes: _Changes) -> Batch:
-        records = changes.sealed.read(changes.slots)
-        return self.state.export_sealed(changes.sealed, records[is_alive(records)])
+    def _version(
+        self, epoch: int, sealed: SealedRows, changes: _Changes, made_now: MakeRows | None
+    ) -> list[StateChunk]:
+        if made_now is not None:
+            return self._made(epoch, [_marked(changes.gone), *made_now(changes.slots)])
+        changed = partial(getattr, changes, "slots")
+        parts = [partial(_rows_of, sealed, changed, part) for part in range(sealed.parts)]
+        return self._named(epoch, [partial(_gone_rows, changes), *parts])
 
     def _made(self, epoch: int, batches: Iterable[Batch]) -> list[StateChunk]:
         rows = [_MadeRows(one) for n, one in enumerate(batches) if one.num_rows or n == 0]
@@ -179,8 +205,16 @@ class StateVersions:
 
     def _named(self, epoch: int, rows: Sequence[Callable[[], Batch]]) -> list[StateChunk]:
         return [
-            StateChunk(make, f"{self._name}-{epoch}-{number}") for number, make in enumerate(rows)
+            StateChunk(make, f"{self.name}-{epoch}-{number}") for number, make in enumerate(rows)
         ]
+
+
+def _rows_of(sealed: SealedRows, find: Callable[[], Slots], part: int) -> Batch:
+    return sealed.rows(find(), part)
+
+
+def _no_slots() -> Slots:
+    return np.empty(0, np.int64)
 
 
 def _gone_rows(changes: _Changes) -> Batch:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from ...state.declarations import StateDeclaration
 from ...state.keys import hash_keys
 from ...state.node_transfer import export_records, export_slots, with_columns
 from ...state.records import RecordField, RecordLayout
+from ...state.sealed_records import SealedRecords, is_alive
 from ...state.store import KeyedStore
 from ...state.timers import NO_TIME, TimerQueue
 from ..rows import fail_at
@@ -25,11 +27,10 @@ from .handles import Cursor, Handle, TimerHandle, class_of, queued_field
 from .timer_chain import FIRED_AT_THE_END_MAX, TimerChain
 
 if TYPE_CHECKING:
-    from ...state.sealed_records import SealedRecords
     from ...transport.wire.batch import Batch
     from ..process import InstanceContext, Output
 
-__all__ = ["KeyedState", "TimerCall"]
+__all__ = ["KeyedState", "SealedValues", "TimerCall"]
 
 Slots = npt.NDArray[np.int64]
 
@@ -48,6 +49,22 @@ class TimerCall(NamedTuple):
     on_timer: Callable[[TimerHandle, Output], object]
     out: Output
     bind: Callable[[Any], None]
+
+
+@dataclass(frozen=True)
+class SealedValues:
+    """The values of keys that were sealed, without lists and maps; see `SealedRows`."""
+
+    keys: SealedRecords
+    _with_times: Callable[[Batch], Batch]
+    parts: ClassVar[int] = 1
+
+    def rows(self, slots: Slots, part: int) -> Batch:
+        """See `SealedRows.rows`."""
+        assert part == 0
+        records = self.keys.read(slots)
+        records = records[is_alive(records)]
+        return self._with_times(export_records(self.keys.layout, records, self.keys.memory))
 
 
 class KeyedState:
@@ -354,12 +371,15 @@ class KeyedState:
         for batch in batches:
             yield self._with_times(batch)
 
-    def export_sealed(self, sealed: SealedRecords, records: npt.NDArray[Any]) -> Batch:
-        """Return the values of records that were sealed as `dump` does; from any thread.
+    def made_now(self, slots: Slots | None) -> Iterator[Batch]:
+        """Yield the values of all keys, or of those of some records, as `dump` does."""
+        if slots is None:
+            return self.export(self.store.living())
+        return self.export(slots[is_alive(self.store.records[slots])])
 
-        Of keys that have no lists and maps.
-        """
-        return self._with_times(export_records(sealed.layout, records, sealed.memory))
+    def sealed(self, epoch: int) -> SealedValues:
+        """Return what another thread may read of the last seal, which is of this epoch."""
+        return SealedValues(self.store.sealed(epoch), self._with_times)
 
     def _with_times(self, batch: Batch) -> Batch:
         times = np.zeros(batch.num_rows, np.int64) if self.ttl_clock == "event" else None

@@ -25,12 +25,23 @@ __all__ = ["KeysSurvivor", "SealedKeys"]
 class KeysSurvivor:
     """Declared state that can go back to an epoch; see `Survivor`."""
 
+    state: KeyedState
     versions: StateVersions
     epoch: int
 
     def release(self) -> None:
         """See `Survivor.release`."""
         self.versions.release(self.epoch)
+        self.state.release(self.epoch)
+
+    def roll_back(self) -> None:
+        """Go back to the epoch."""
+        self.versions.roll_back(self.epoch)
+        self.state.roll_back(self.epoch)
+
+
+AS_LOADED = 0
+"""The epoch of the seal of state that was loaded, and has not changed since."""
 
 
 class SealedKeys(Sealing, Survives, KeepsBeside):
@@ -76,19 +87,24 @@ class SealedKeys(Sealing, Survives, KeepsBeside):
         if self._state is None:
             return ()
         if self._versions is None:
-            self._versions = self._new_versions(self._state, ())
-        return self._versions.chunks(epoch)
+            self._versions = self._new_versions(())
+        state = self._state
+        state.seal(epoch)
+        made_now = state.made_now if state.has_entries else None
+        return self._versions.chunks(epoch, state.sealed(epoch), len(state.store), made_now)
 
     def survivor(self, epoch: int) -> Survivor | None:
         """See `Survives.survivor`."""
-        return None if self._versions is None else KeysSurvivor(self._versions, epoch)
+        if self._state is None or self._versions is None:
+            return None
+        return KeysSurvivor(self._state, self._versions, epoch)
 
     def take_over(self, survivor: Survivor) -> None:
         """See `Survives.take_over`."""
         assert isinstance(survivor, KeysSurvivor)
+        survivor.roll_back()
         self._versions = survivor.versions
-        self._versions.roll_back(survivor.epoch)
-        self._know(self._versions.state)
+        self._know(survivor.state)
 
     def take(self, chunks: Sequence[StateChunk], *, whole: bool) -> None:
         """See `Sealing.take`."""
@@ -106,19 +122,18 @@ class SealedKeys(Sealing, Survives, KeepsBeside):
                     loaded.append([])
                 again = partial(_rows_at, chunks, number)  # the state is in memory once
                 loaded[-1].append(StateChunk(again, chunk.identity))
-            self._versions = self._new_versions(self._state, loaded)
+            self._versions = self._new_versions(loaded)
+            self._state.seal(AS_LOADED)
 
     def _know(self, state: KeyedState) -> None:
         """Take state with its handles."""
         object.__setattr__(self, "_state", state)
         vars(self).update(state.handles)
 
-    def _new_versions(
-        self, state: KeyedState, loaded: Sequence[Sequence[StateChunk]]
-    ) -> StateVersions:
+    def _new_versions(self, loaded: Sequence[Sequence[StateChunk]]) -> StateVersions:
         from .changed_keys import StateVersions
 
-        return StateVersions(state, f"keys-{self._opened().attempt}", loaded)
+        return StateVersions(f"keys-{self._opened().attempt}", loaded)
 
     def kept_beside(self) -> bytes:
         """See `KeepsBeside.kept_beside`: attributes that are not declared."""

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ...state.keys import hash_keys
-from ...state.node_transfer import column_name
 from ...transport.wire.batch import Batch
+from ..keyed.changed_keys import StateVersions, latest_rows
 from ..process import InputOrder, InstanceContext, Output, Process
-from ..sealing import SealingByDump
+from ..snapshots import StateChunk
 from .aggregation import Aggregation, evaluated_inputs
 from .grouping import LATE, OUTPUTS
+from .sealed_pool import START
+from .sealed_windows import SealedWindows
 from .window_pool import WindowPool
 from .window_results import WindowResults
 
@@ -26,8 +28,6 @@ __all__ = ["NO_WATERMARK_NS", "RowWindows"]
 
 Int64s = npt.NDArray[np.int64]
 
-_STARTS = column_name("start")
-
 NO_WATERMARK_NS = -(1 << 63)
 
 _COMPACTED_FROM_BYTES = 2 << 20
@@ -35,7 +35,7 @@ _COMPACTED_FROM_SHARE = 4
 """Memory is compacted if there is so much of it, and so many times what its records need."""
 
 
-class RowWindows(Process, SealingByDump):
+class RowWindows(Process, SealedWindows):
     """Puts every row into a window of its key, and emits windows that have ended."""
 
     per_worker: ClassVar[bool] = True
@@ -43,12 +43,14 @@ class RowWindows(Process, SealingByDump):
     takes_late_rows: ClassVar[bool] = True
     late_outputs: ClassVar[tuple[str, ...]] = (LATE,)
     input_order: ClassVar[InputOrder | None] = "arrival"
+    surviving: ClassVar[tuple[str, ...]] = (*SealedWindows.surviving, "schema", "_results")
     remedy: ClassVar[str]
     """How a user can let it keep less, see `StateBudget.advise`."""
 
     def __init__(self, aggregation: Aggregation) -> None:
         self._asked = aggregation
-        self._pool: WindowPool | None = None
+        self._groups: WindowPool | None = None
+        self._versions: StateVersions | None = None
         self._watermark_ns = NO_WATERMARK_NS
         self._compacted = (0, 0)  # bytes of all memory and of records, at the last time
 
@@ -63,6 +65,7 @@ class RowWindows(Process, SealingByDump):
         pool = self._bound(batch.schema)
         keys = batch.select(self._asked.keys)
         slots = pool.key_slots(hash_keys(batch, self._asked.keys)[0], keys)
+        pool.note_chains(slots)
         batch, windows = self._assigned(batch, slots, out)
         inputs = evaluated_inputs(self._asked.aggregates, batch)
         with self._results.naming(lambda: batch.select(self._asked.keys)):
@@ -81,57 +84,76 @@ class RowWindows(Process, SealingByDump):
         What is of use moves into new memory. Keys and objects may take most of that: then the next
         time is when the memory has doubled, or there are a quarter of the records.
         """
-        if self._pool is None:
+        if self._groups is None:
             return
         budget, name = self._context.state_budget, self._context.operator_id
-        taken, used = budget.used_by(name), self._pool.record_bytes
+        taken, used = budget.used_by(name), self._groups.record_bytes
         if taken < _COMPACTED_FROM_BYTES or taken < _COMPACTED_FROM_SHARE * used:
             return
         taken_then, used_then = self._compacted
         if taken < 2 * taken_then and _COMPACTED_FROM_SHARE * used > used_then:
             return
+        self._compact()
+        self._compacted = (budget.used_by(name), used)
+
+    def _compact(self) -> None:
+        """Move all windows into new memory."""
         windows = list(self.dump(np.arange(self._context.virtual_nodes)))
-        self._forget()
+        self._clear()
         for batch in windows:
             self.load(batch)
-        self._compacted = (budget.used_by(name), used)
 
     def dump(self, nodes: Int64s) -> Iterator[Batch]:
         """Return the open windows, after an empty batch with the input's columns."""
-        if self._pool is not None:
+        if self._groups is not None:
             yield Batch.empty(self._input)
-            yield self._pool.dump(nodes)
+            yield from self._groups.dump(nodes)
 
     def load(self, batch: Batch) -> None:
         """See `Process.load`; the memory for state may be used up: StateFullError."""
-        if _STARTS not in batch.schema:
+        if START not in batch.schema:
             self._bound(batch.schema)
         elif batch.num_rows:
             self._expect(self.pool.load(batch))
 
+    def take(self, chunks: Sequence[StateChunk], *, whole: bool) -> None:
+        """See `Sealing.take`; the next snapshot has all windows."""
+        for rows in latest_rows(chunks, self._asked.keys, self._context.state_budget):
+            self.load(rows)
+
+    def _versioned(self, epoch: int) -> Sequence[StateChunk]:
+        if self._versions is None:
+            self._versions = StateVersions(self._snapshots_name)
+        return self._versions.chunks(epoch, self.pool.sealed(epoch), len(self.pool))
+
+    def _clear(self) -> None:
+        """Forget all windows, of which there may be seals."""
+        self.pool.clear()
+
     def _forget(self) -> None:
-        if self._pool is not None:
-            self._pool.clear()
+        if self._groups is not None:
+            self._clear()
+        super()._forget()
 
     def _expect(self, windows: Int64s) -> None:
         """Do what must be done with windows that were loaded."""
 
     def _bound(self, schema: Schema) -> WindowPool:
         """Return the windows; make room for them by the columns of the first rows."""
-        if self._pool is None:
+        if self._groups is None:
             accumulators = self._asked.accumulators(schema)
             self.schema = self._asked.output_schema(schema, accumulators)
             self._input = schema
-            self._pool = WindowPool(schema.select(self._asked.keys), accumulators, self._context)
+            self._groups = WindowPool(schema.select(self._asked.keys), accumulators, self._context)
             name = self._context.operator_id
             self._results = WindowResults(self._asked, self.schema, name)
-        return self._pool
+        return self._groups
 
     @property
     def pool(self) -> WindowPool:
         """The open windows; there are rows already."""
-        assert self._pool is not None
-        return self._pool
+        assert self._groups is not None
+        return self._groups
 
     @abstractmethod
     def _assigned(self, batch: Batch, slots: Int64s, out: Output) -> tuple[Batch, Int64s]:
@@ -163,5 +185,5 @@ class RowWindows(Process, SealingByDump):
     def _drop(self, windows: Int64s) -> None:
         """Free windows that no chain has any more."""
         groups = self.pool.field("group")[windows]
-        self.pool.drop(windows)
+        self.pool.free(windows)
         self.pool.drop_keys(groups)

@@ -1,16 +1,18 @@
-"""`SealedWindows`: what checkpoints ask of windows that are kept in a `GroupState`.
+"""`SealedWindows`: what checkpoints ask of windows.
 
-At a marker the groups are only sealed. What has changed since the marker before becomes rows in the
-thread that writes snapshots (`sealed_groups`, `slice_versions`), and where the worker survives, the
-groups go back in memory.
+At a marker the windows are only sealed. What has changed since the marker before becomes rows in
+the thread that writes snapshots, and where the worker survives, the windows go back in memory.
+Those of slices are told apart by `slice_versions`; those of keys, as declared state is, by
+`changed_keys`.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from .group_state import GroupState
     from .sealed_groups import SealedGroups
 
-__all__ = ["SealedWindows", "dated"]
+__all__ = ["SealedSlices", "SealedWindows", "dated"]
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,26 @@ class _WindowsSurvivor:
         self.operator.release(self.epoch)
 
 
+class _SealedInPlace(Protocol):
+    """Windows that can be sealed: a `GroupState` or a `WindowPool`."""
+
+    def has_seal(self, epoch: int) -> bool: ...
+    def seal(self, epoch: int) -> None: ...
+    def roll_back(self, epoch: int) -> None: ...
+    def release(self, epoch: int) -> None: ...
+    def drop(self) -> None: ...
+
+
+class _WindowVersions(Protocol):
+    """What snapshots had of them."""
+
+    def has_seal(self, epoch: int) -> bool: ...
+    def roll_back(self, epoch: int) -> None: ...
+    def release(self, epoch: int) -> None: ...
+
+
 class SealedWindows(Sealing, Survives):
-    """Seals and snapshots of an operator with a `GroupState`."""
+    """Seals and snapshots of an operator whose windows are in `_groups`."""
 
     surviving: ClassVar[tuple[str, ...]] = (
         *("_groups", "_versions", "_sealed", "_watermark_ns", "_input"),
@@ -50,11 +70,10 @@ class SealedWindows(Sealing, Survives):
     """The attributes that another object takes over."""
 
     _context: InstanceContext
-    _groups: GroupState | None
+    _groups: _SealedInPlace | None
+    _versions: _WindowVersions | None = None
     _input: Schema
-    _latest_ns: int | None = None
     _watermark_ns: int
-    _versions: SliceVersions | None = None
 
     def seal(self, epoch: int) -> None:
         """See `Sealing.seal`."""
@@ -82,32 +101,12 @@ class SealedWindows(Sealing, Survives):
             self._groups.release(epoch)
 
     def chunks(self, epoch: int) -> Sequence[StateChunk]:
-        """See `Sealing.chunks`: the input's columns, then groups by when they have changed."""
+        """See `Sealing.chunks`: the input's columns, then windows by when they have changed."""
         self.seal(epoch)
         if self._groups is None:
             return ()
-        if self._versions is None:
-            self._versions = SliceVersions(f"windows-{self._context.attempt}")
-        sealed = self._groups.sealed(epoch)
-        rows_of = partial(_dated_rows, sealed, self._latest_ns)
-        found = self._versions.chunks(
-            epoch, sealed.parts, sealed.slices, len(self._groups), rows_of
-        )
-        columns = StateChunk(Batch.empty(self._input), f"{self._versions.name}-columns")
-        return [columns, *found]
-
-    def take(self, chunks: Sequence[StateChunk], *, whole: bool) -> None:
-        """See `Sealing.take`; the next snapshot has all groups."""
-        open_now = None
-        for chunk in chunks:
-            rows = chunk.rows
-            if (found := open_slices(rows)) is not None:
-                open_now = found
-            elif open_now is not None and SLICE in rows.schema:
-                self.load(rows.filter(np.isin(rows.column(SLICE).data, open_now)))
-            else:
-                self.load(rows)
-        self._settle_loaded()
+        columns = StateChunk(Batch.empty(self._input), f"{self._snapshots_name}-columns")
+        return [columns, *self._versioned(epoch)]
 
     def survivor(self, epoch: int) -> Survivor | None:
         """See `Survives.survivor`."""
@@ -126,20 +125,58 @@ class SealedWindows(Sealing, Survives):
         epochs: Epochs[tuple[int, Any]] = vars(self).setdefault("_sealed", Epochs())
         return epochs
 
+    @property
+    def _snapshots_name(self) -> str:
+        """A name unlike that of any other object of the operator."""
+        return f"windows-{self._context.attempt}"
+
+    @abstractmethod
+    def _versioned(self, epoch: int) -> Sequence[StateChunk]:
+        """Return the windows, which were sealed."""
+
     def _beside(self) -> Any:
         """Return what is kept beside the groups, which does not change any more."""
 
     def _go_back(self, beside: Any) -> None:
         """Take what was kept beside the groups, which are those of that time."""
 
-    def _settle_loaded(self) -> None:
-        """Do what must be done with groups once all of them are loaded."""
-
     def _forget(self) -> None:
         """Forget all groups and seals of them, and give their memory back."""
         self._versions = None
         if self._groups is not None:
             self._groups.drop()
+
+
+class SealedSlices(SealedWindows):
+    """Windows whose groups are freed by slice."""
+
+    _groups: GroupState | None
+    _versions: SliceVersions | None = None
+    _latest_ns: int | None = None
+
+    def take(self, chunks: Sequence[StateChunk], *, whole: bool) -> None:
+        """See `Sealing.take`; the next snapshot has all groups."""
+        open_now = None
+        for chunk in chunks:
+            rows = chunk.rows
+            if (found := open_slices(rows)) is not None:
+                open_now = found
+            elif open_now is not None and SLICE in rows.schema:
+                self.load(rows.filter(np.isin(rows.column(SLICE).data, open_now)))
+            else:
+                self.load(rows)
+        self._settle_loaded()
+
+    def _versioned(self, epoch: int) -> Sequence[StateChunk]:
+        assert self._groups is not None
+        if self._versions is None:
+            self._versions = SliceVersions(self._snapshots_name)
+        sealed = self._groups.sealed(epoch)
+        rows_of = partial(_dated_rows, sealed, self._latest_ns)
+        return self._versions.chunks(epoch, sealed.parts, sealed.slices, len(self._groups), rows_of)
+
+    def _settle_loaded(self) -> None:
+        """Do what must be done with groups once all of them are loaded."""
 
 
 def dated(batch: Batch, latest_ns: int | None) -> Batch:

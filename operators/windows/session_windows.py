@@ -7,8 +7,9 @@ overlap and only grow, so a row replaces all earlier ones of its key with window
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from ..process import Output
 from .aggregation import Aggregation
 from .grouping import LATE
 from .row_windows import RowWindows
-from .sessions import Sessions, independent_runs
+from .sessions import Sessions, Waiting, independent_runs
 from .specifications import SessionWindow
 from .trigger import Trigger
 from .window_pool import NONE
@@ -100,7 +101,7 @@ class SessionWindows(RowWindows):
             with self._results.naming(partial(self.pool.keys_of, kept)):
                 groups.merge(kept, groups, joined)
         if len(self._merges):
-            self.pool.drop(self._merges[:, 1].copy())
+            self.pool.free(self._merges[:, 1].copy())
         if self._trigger.is_time(self._context.clock):
             self._emit_touched(out)
 
@@ -108,12 +109,26 @@ class SessionWindows(RowWindows):
         self._sessions.wait(windows, self._watermark_ns)
         self._note_changes(windows[self.pool.groups.changed[windows] != 0])
 
-    def _forget(self) -> None:
-        if self._pool is not None:
-            self._sessions.forget_waiting()
+    def _clear(self) -> None:
+        self._sessions.forget_waiting()
         self._touched = []
         self._trigger.reset()
-        super()._forget()
+        super()._clear()
+
+    def _beside(self) -> tuple[Waiting, Sequence[Int64s]]:
+        waiting: Waiting = {} if self._groups is None else self._sessions.waiting
+        return waiting, tuple(self._touched)
+
+    def _go_back(self, beside: Any) -> None:
+        waiting, touched = beside
+        self._touched = []
+        self._trigger.reset()
+        if self._groups is None:
+            return
+        self._sessions.wait_again(waiting)
+        for windows in touched:
+            self._touched.append(windows)
+            self._trigger.note_change(self._context.clock)
 
     def _emit_touched(self, out: Output) -> None:
         """Emit the sessions that have changed; in append mode only those that have ended."""
@@ -122,6 +137,7 @@ class SessionWindows(RowWindows):
         if not touched:
             return
         windows = self._sessions.alive(np.concatenate(touched))
+        self.pool.note(windows)
         self.pool.groups.changed[windows] = 0
         if not self._is_update:
             self._sessions.wait(windows, self._watermark_ns)  # one may have been extended
@@ -130,7 +146,7 @@ class SessionWindows(RowWindows):
 
     def _go_on(self, watermark_ns: int, out: Output) -> None:
         """Emit what has ended, and free what is closed, as the watermark goes on."""
-        if self._pool is None:
+        if self._groups is None:
             return
         ended, closed = self._sessions.pass_watermark(self._watermark_ns, watermark_ns)
         if not self._is_update:

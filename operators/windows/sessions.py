@@ -12,7 +12,8 @@ a later bucket when its turn has come, so extending costs nothing.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +25,11 @@ from .window_pool import NONE, WindowPool
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
 
-__all__ = ["Sessions", "independent_runs"]
+__all__ = ["Sessions", "Waiting", "independent_runs"]
 
 Int64s = npt.NDArray[np.int64]
+Waiting: TypeAlias = Mapping[int, Sequence[Int64s]]
+"""The sessions that wait in each bucket."""
 
 _BUCKETS_PER_GAP = 8
 _EARLIEST_NS, _LATEST_NS = -(1 << 63), (1 << 63) - 1
@@ -59,7 +62,7 @@ class Sessions:
         Returns:
             windows: the session of each row, int64 (n,); NONE for a row that is late.
             merges: pairs (into, from), int64 (m, 2), in this order: all rows of the second session
-                belong to the first. The caller drops the second one from the pool.
+                belong to the first. The caller frees the second one.
 
         Raises:
             BadRowError: a session would end after 2262, or begin before 1677.
@@ -108,7 +111,19 @@ class Sessions:
         due = np.where(due > watermark_ns, due, _later(due, self._lateness_ns))
         buckets = due // self._bucket_ns
         for bucket in np.unique(buckets).tolist():
-            self._waiting.setdefault(bucket, []).append(windows[buckets == bucket])
+            parts = self._waiting.setdefault(bucket, [])
+            parts.append(windows[buckets == bucket])
+            while len(parts) > 1 and len(parts[-2]) <= len(parts[-1]):
+                parts[-2:] = [np.concatenate(parts[-2:])]
+
+    @property
+    def waiting(self) -> Waiting:
+        """The sessions that wait, as they do now; it does not change any more."""
+        return {bucket: tuple(parts) for bucket, parts in self._waiting.items()}
+
+    def wait_again(self, waiting: Waiting) -> None:
+        """Let those sessions wait that did when that was `waiting`, and no others."""
+        self._waiting = {bucket: list(parts) for bucket, parts in waiting.items()}
 
     def forget_waiting(self) -> None:
         """Let no session wait any more."""
@@ -124,7 +139,7 @@ class Sessions:
         Returns:
             ended: the sessions that have ended since, by their ends.
             closed: those that take no rows any more. The pool no longer links them to their keys;
-                the caller drops them.
+                the caller frees them.
         """
         due = [bucket for bucket in self._waiting if bucket * self._bucket_ns <= watermark_ns]
         if not due:
@@ -138,6 +153,7 @@ class Sessions:
         closed = _later(ends, self._lateness_ns) <= watermark_ns
         self.wait(windows[~closed], watermark_ns)
         pool = self._pool
+        pool.note_chains(pool.field("group")[windows[closed]])
         _unlink(windows[closed], pool.key_field("first"), pool.field("next"), pool.field("group"))
         return windows[ended], windows[closed]
 

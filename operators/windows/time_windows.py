@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..process import InputOrder, InstanceContext, Output, Process
 from .group_state import GroupState
 from .grouping import LATE, OUTPUTS
-from .sealed_windows import SealedWindows
+from .sealed_windows import SealedSlices
 from .slices import Slices, WholeInput
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ NO_WATERMARK_NS = -(1 << 63)
 LATEST_NS = (1 << 63) - 1
 
 
-class TimeWindows(Process, SealedWindows):
+class TimeWindows(Process, SealedSlices):
     """Keeps rows or groups by slice, and emits windows that have ended.
 
     Args:
@@ -39,7 +39,7 @@ class TimeWindows(Process, SealedWindows):
     takes_late_rows: ClassVar[bool] = True
     late_outputs: ClassVar[tuple[str, ...]] = (LATE,)
     input_order: ClassVar[InputOrder | None] = "arrival"
-    surviving: ClassVar[tuple[str, ...]] = (*SealedWindows.surviving, "schema")
+    surviving: ClassVar[tuple[str, ...]] = (*SealedSlices.surviving, "schema")
 
     def __init__(self, slices: Slices, lateness_ns: int = 0) -> None:
         self._slices = slices

@@ -62,7 +62,7 @@ def test_sessions(batches, gap):
         check(row, expected[key])
     assert out.times == [end for _, end, _ in found]
     assert out.times == sorted(out.times)
-    if process._pool is not None:
+    if process._groups is not None:
         assert len(process.pool) == 0
 
 
@@ -100,7 +100,7 @@ def test_a_row_of_a_session_replaces_those_within_its_window(
     assert set(table) == set(expected)
     for key, row in table.items():
         check(row, expected[key])
-    if process._pool is not None:
+    if process._groups is not None:
         assert len(process.pool) == 0
 
 

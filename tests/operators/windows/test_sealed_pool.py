@@ -1,0 +1,117 @@
+"""Snapshots of sessions and counts that have changed, against a dump of all at the marker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import whale_ray as whale
+from tests.operators.windows.driving import Emitted
+from whale_ray.operators.keyed.changed_keys import VERSIONS_MAX, latest_rows
+from whale_ray.operators.snapshots import StateChunk
+from whale_ray.operators.windows.aggregation import Aggregation
+from whale_ray.operators.windows.row_windows import RowWindows
+from whale_ray.operators.windows.specifications import CountWindow, SessionWindow
+from whale_ray.state.budget import StateBudget
+from whale_ray.testing import instance_context
+from whale_ray.transport.wire.batch import Batch
+
+F = whale.functions
+KEYS = ("key",)
+AGGREGATES = (
+    F.sum("number").alias("sum"),
+    F.count_distinct("number").alias("distinct"),
+    F.max("text").alias("last"),
+)
+WINDOWS = {"sessions": SessionWindow("time", 200), "counts": CountWindow(4)}
+
+
+def opened(name: str = "sessions") -> RowWindows:
+    lateness_ns = 300 if name == "sessions" else 0
+    operator = Aggregation(KEYS, WINDOWS[name], AGGREGATES, allowed_lateness_ns=lateness_ns)()
+    assert isinstance(operator, RowWindows)
+    operator.open(replace(instance_context(operator_id="windows"), keys=(KEYS,)))
+    return operator
+
+
+def take(operator: RowWindows, keys: Sequence[int], time_ns: int) -> None:
+    columns = {"key": keys, "number": [time_ns] * len(keys), "text": [f"at {time_ns}"] * len(keys)}
+    schema = whale.Schema.of(key="int64", number="int64", text="string")
+    batch = Batch.from_pydict(columns, schema).with_times(np.full(len(keys), time_ns))
+    operator.on_batch(batch, Emitted())
+
+
+def rows_of(batches: Sequence[Batch]) -> Counter[str]:
+    """Return the rows of windows and of their sets; which value is where in a set is open."""
+    return Counter(repr(sorted(row.items())) for batch in batches for row in batch.to_pylist())
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+@settings(max_examples=12)
+@given(
+    steps=st.lists(
+        st.tuples(st.lists(st.integers(0, 30), max_size=12), st.integers(-300, 500)), max_size=40
+    ),
+    late=st.integers(0, 20),
+    compacts=st.booleans(),
+)
+def test_each_snapshot_is_the_dump_at_its_marker(
+    name: str, steps: list[tuple[list[int], int]], late: int, compacts: bool
+) -> None:
+    """The rows of a snapshot are made so many markers later, when the windows have changed."""
+    operator, time_ns = opened(name), 0
+    waiting: list[tuple[Sequence[StateChunk], Counter[str]]] = []
+    named: dict[str, Batch] = {}
+    for epoch, (keys, later_ns) in enumerate(steps, 1):
+        time_ns = max(0, time_ns + later_ns)
+        take(operator, keys, time_ns)
+        operator.on_watermark(time_ns - 300, Emitted())
+        if compacts and epoch % 7 == 0:
+            operator._compact()
+        wanted = rows_of(list(operator.dump(np.arange(1024)))[1:])
+        waiting.append((operator.chunks(epoch), wanted))
+        if len(waiting) > late:
+            check(name, waiting.pop(0), named)
+            operator.release(epoch - late)
+    for one in waiting:
+        check(name, one, named)
+
+
+def check(
+    name: str, taken: tuple[Sequence[StateChunk], Counter[str]], named: dict[str, Batch]
+) -> None:
+    chunks, wanted = taken
+    kept = []
+    for chunk in chunks:
+        assert chunk.identity is not None
+        named.setdefault(chunk.identity, chunk.rows)
+        kept.append(StateChunk(named[chunk.identity]))
+    assert rows_of(list(latest_rows(kept, KEYS, StateBudget()))) == wanted
+    restored = opened(name)
+    restored.take(kept, whole=True)
+    assert rows_of(list(restored.dump(np.arange(1024)))[1:]) == wanted
+
+
+def test_bytes_follow_what_has_changed() -> None:
+    operator = opened()
+    take(operator, range(50_000), 1)
+    full = operator.chunks(1)
+    known = {chunk.identity for chunk in full}
+    for epoch in range(2, VERSIONS_MAX + 6):
+        take(operator, range(epoch, 50_000, 1_000), 1)
+        chunks = operator.chunks(epoch)
+        added = [chunk.rows for chunk in chunks if chunk.identity not in known]
+        assert all(rows.num_rows <= 50 * (epoch - 1) for rows in added)
+        assert len(chunks) <= len(full) + 4 * VERSIONS_MAX
+        known |= {chunk.identity for chunk in chunks}
+        operator.release(epoch)
+    again = operator.chunks(epoch + 1)
+    assert [one.identity for one in again] == [one.identity for one in chunks]  # none has changed
+    operator.on_watermark(10_000, Emitted())
+    assert sum(chunk.rows.num_rows for chunk in operator.chunks(epoch + 2)) == 0
