@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-VIEWS = ("topology", "charts", "hosts", "trees", "checkpoints", "failure")
+VIEWS = ("topology", "charts", "hosts", "trees", "decisions", "checkpoints", "failure")
 WAIT_MS = 60_000
 HOSTILE = "<img src=x onerror=document.title='broken'><script>document.title='broken'</script>"
 
@@ -316,11 +316,31 @@ def many_instances(runs: Path) -> str:
             for place, workers in enumerate(placed) for n, worker in enumerate(workers)
         ],
         "throttled": {}, "checkpoints": None, "end": None,
+        "decisions": {"earlier": 3, "steps": [
+            {"operator": "requests", "decides": "dop", "value": 1, "formula": "dop",
+             "numbers": {"ppt_ns": 5.0}, "reason": "the user has set it"},
+            {"operator": "requests", "decides": "batch_rows", "value": 64, "formula": HOSTILE,
+             "numbers": {"busy": 0.9, "l_i_ns": None}, "reason": HOSTILE, "at_s": 1.5},
+        ]},
     }  # fmt: skip
     (folder / DESCRIPTION).write_text(json.dumps(described))
     (folder / NOW).write_text(json.dumps(now))
     (folder / HISTORY).write_text("")
     return job_id
+
+
+def test_decisions_are_shown_the_last_first_with_their_numbers_as_text(page, tmp_path):
+    job_id = many_instances(tmp_path / "runs")
+    with Ui(tmp_path / "runs") as ui:
+        page.goto(f"{ui.url}#/job/{job_id}/decisions")
+        page.get_by_text("3 earlier ones are left out").wait_for()
+        first, second = page.locator("section[aria-label=Decisions] tbody tr").all()
+        assert HOSTILE in first.inner_text()
+        assert first.locator("td").all_inner_texts()[:3] == ["1.5 s", "Rows per batch", "64"]
+        assert "busy = 0.9, l_i_ns = –" in first.inner_text()
+        assert second.locator("td").first.inner_text() == "before"
+        page.screenshot(path=tmp_path / "decisions.png", full_page=True)
+        assert_accessible(page)
 
 
 FRAMES = """async () => {

@@ -161,7 +161,19 @@ export interface Sample {
   switches: SwitchSample[];
   throttled: Record<string, number>;
   checkpoints: CheckpointSample | null;
+  decisions: { earlier: number; steps: DecisionSample[] };
   end: JobEnd | null;
+}
+
+/** One decision on a job; without `at_s` it was made before the job began. */
+export interface DecisionSample {
+  operator: string;
+  decides: string;
+  value: number;
+  formula: string;
+  numbers: Record<string, number | null>;
+  reason: string;
+  at_s?: number;
 }
 
 /** rows per s, busy, back-pressured, lag ms, median latency ms, 99th percentile ms */
