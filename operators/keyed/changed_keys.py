@@ -10,8 +10,8 @@ changed since the first one, that is made anew.
 
 At the marker the state is only sealed. The rows of a version are made by the thread that writes
 them, from what was sealed. Declared lists and maps are found through indexes, which that thread
-cannot read beside the loop: of keys that have any, the rows that have changed are made at the
-marker.
+cannot read beside the loop, so it reads all entries. Only if few keys with lists or maps have
+changed, their rows are made at the marker, through the index.
 """
 
 from __future__ import annotations
@@ -35,13 +35,26 @@ from ...transport.wire.types import DataType, Field, Schema
 from ..sealing import Epochs
 from ..snapshots import StateChunk
 
-__all__ = ["SealedRows", "StateVersions", "is_a_version", "latest_rows", "rows_by_version"]
+__all__ = [
+    "FindSlots",
+    "SealedRows",
+    "StateVersions",
+    "all_slots",
+    "is_a_version",
+    "latest_rows",
+    "pieces_of",
+    "rows_by_version",
+]
 
 Slots = npt.NDArray[np.int64]
-MakeRows: TypeAlias = Callable[[Slots | None], Iterable[Batch]]
+FindSlots: TypeAlias = Callable[[], Slots]
+MakeRows: TypeAlias = Callable[[Slots], Iterable[Batch]]
 
 VERSIONS_MAX = 16
 """How many versions behind the first one a snapshot has at most."""
+
+MADE_NOW_MAX = 1 << 10
+"""Of how many changed keys with lists or maps the rows are made at the marker at most."""
 
 GONE = "#gone"
 """The column of a batch that begins a version: the keys that are gone since the one before."""
@@ -96,6 +109,9 @@ class SealedRows(Protocol):
     def parts(self) -> int:
         """How many batches tell what is kept for keys; each is loaded after those before it."""
 
+    def pieces(self, part: int) -> Sequence[FindSlots]:
+        """Return what finds the records of all keys, in pieces as one part had better be made."""
+
     def rows(self, slots: Slots, part: int) -> Batch:
         """Return what one part says of the keys of some records, without those that have no key.
 
@@ -133,11 +149,11 @@ class StateVersions:
             epoch: of the seal.
             sealed: the state.
             keys: how many there are.
-            made_now: returns the rows of all keys, or of some records; for state whose rows are
-                made at the marker.
+            made_now: returns the rows of the keys of records; for state of which that is better
+                done at the marker if they are few.
         """
         if self._is_due_anew(sealed.keys, keys):
-            self._first, self._later = self._all(epoch, sealed, made_now), []
+            self._first, self._later = self._all(epoch, sealed), []
             self._changes, self._loaded = [], 0
         elif sealed.keys.changes:
             merges = len(self._later) >= VERSIONS_MAX
@@ -177,25 +193,20 @@ class StateVersions:
         count = sealed.changes + sum(one.count for one in self._changes)
         return 2 * count > keys
 
-    def _all(self, epoch: int, sealed: SealedRows, made_now: MakeRows | None) -> list[StateChunk]:
-        if made_now is not None:
-            return self._made(epoch, made_now(None))
-        pieces: list[Callable[[], Slots]] = [
-            partial(sealed.keys.piece, number) for number in range(sealed.keys.pieces)
-        ]
-        found = [
-            partial(_rows_of, sealed, piece, part)
+    def _all(self, epoch: int, sealed: SealedRows) -> list[StateChunk]:
+        rows = [
+            partial(_rows_of, sealed, find, part)
             for part in range(sealed.parts)
-            for piece in pieces or [_no_slots]
+            for find in sealed.pieces(part)
         ]
-        return self._named(epoch, found)
+        return self._named(epoch, rows)
 
     def _version(
         self, epoch: int, sealed: SealedRows, changes: _Changes, made_now: MakeRows | None
     ) -> list[StateChunk]:
-        if made_now is not None:
+        if made_now is not None and changes.count <= MADE_NOW_MAX:
             return self._made(epoch, [_marked(changes.gone), *made_now(changes.slots)])
-        changed = partial(getattr, changes, "slots")
+        changed: FindSlots = partial(getattr, changes, "slots")
         parts = [partial(_rows_of, sealed, changed, part) for part in range(sealed.parts)]
         return self._named(epoch, [partial(_gone_rows, changes), *parts])
 
@@ -209,8 +220,18 @@ class StateVersions:
         ]
 
 
-def _rows_of(sealed: SealedRows, find: Callable[[], Slots], part: int) -> Batch:
+def _rows_of(sealed: SealedRows, find: FindSlots, part: int) -> Batch:
     return sealed.rows(find(), part)
+
+
+def pieces_of(keys: SealedRecords) -> Sequence[FindSlots]:
+    """Return what finds all records, those without a key too, in pieces; at least in one."""
+    return [partial(keys.piece, number) for number in range(keys.pieces)] or [_no_slots]
+
+
+def all_slots(keys: SealedRecords) -> Slots:
+    """Return all records, those without a key too, ascending: int64 (n,)."""
+    return np.sort(np.concatenate([_no_slots(), *map(keys.piece, range(keys.pieces))]))
 
 
 def _no_slots() -> Slots:

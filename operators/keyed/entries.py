@@ -26,6 +26,7 @@ from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType, Schema
 from .handles import Cursor, codec_of
+from .sealed_entries import SealedEntries
 
 __all__ = ["EntriesHandle", "ListHandle", "MapHandle", "id_field"]
 
@@ -104,6 +105,8 @@ class EntriesHandle(ABC):
 
     ENTRY_FIELDS: ClassVar[tuple[RecordField, ...]] = ()
     """What the records of entries keep beside value and position."""
+    PLACE_FIELD: ClassVar[str | None] = None
+    """The field that says where an entry is among those of its key; None: its word does."""
 
     def __init__(
         self,
@@ -172,6 +175,13 @@ class EntriesHandle(ABC):
         fields = [store.layout.field(name) for name in self._kept_fields]
         write_fields(store.records, entries, fields, batch)
         self._enter(keys[rows], ids[rows], ats, places, entries)
+
+    def sealed(self, epoch: int) -> SealedEntries:
+        """Return what another thread may read of the last seal, which is of this epoch."""
+        store = self._entries.store
+        fields = [store.layout.field(name) for name in self._kept_fields]
+        named = id_field(self.name), self.dumped_column
+        return SealedEntries(store.sealed(epoch), *named, fields, self.PLACE_FIELD)
 
     def forget(self) -> None:
         """Forget the entries of all keys, which keep no ids either."""
@@ -301,6 +311,8 @@ class MapHandle(EntriesHandle):
     """A mapping from integers, dates or times to values of fixed width, used like a dict."""
 
     __slots__ = ("_decode_key", "_encode_key", "_order")
+
+    PLACE_FIELD = "position"
 
     def __init__(
         self,

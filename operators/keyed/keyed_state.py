@@ -5,8 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +13,9 @@ import numpy.typing as npt
 from ...configs.errors import UsageError
 from ...state.declarations import StateDeclaration
 from ...state.keys import hash_keys
-from ...state.node_transfer import export_records, export_slots, with_columns
+from ...state.node_transfer import export_slots, with_columns
 from ...state.records import RecordField, RecordLayout
-from ...state.sealed_records import SealedRecords, is_alive
+from ...state.sealed_records import is_alive
 from ...state.store import KeyedStore
 from ...state.timers import NO_TIME, TimerQueue
 from ..rows import fail_at
@@ -24,13 +23,14 @@ from ..sealing import Epochs
 from .entries import EntriesHandle, ListHandle, MapHandle, id_field
 from .expiry import Moment, expiring, expiry_fields, ttl_ns_of
 from .handles import Cursor, Handle, TimerHandle, class_of, queued_field
+from .sealed_state import SealedState
 from .timer_chain import FIRED_AT_THE_END_MAX, TimerChain
 
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
     from ..process import InstanceContext, Output
 
-__all__ = ["KeyedState", "SealedValues", "TimerCall"]
+__all__ = ["KeyedState", "TimerCall"]
 
 Slots = npt.NDArray[np.int64]
 
@@ -49,22 +49,6 @@ class TimerCall(NamedTuple):
     on_timer: Callable[[TimerHandle, Output], object]
     out: Output
     bind: Callable[[Any], None]
-
-
-@dataclass(frozen=True)
-class SealedValues:
-    """The values of keys that were sealed, without lists and maps; see `SealedRows`."""
-
-    keys: SealedRecords
-    _with_times: Callable[[Batch], Batch]
-    parts: ClassVar[int] = 1
-
-    def rows(self, slots: Slots, part: int) -> Batch:
-        """See `SealedRows.rows`."""
-        assert part == 0
-        records = self.keys.read(slots)
-        records = records[is_alive(records)]
-        return self._with_times(export_records(self.keys.layout, records, self.keys.memory))
 
 
 class KeyedState:
@@ -371,15 +355,14 @@ class KeyedState:
         for batch in batches:
             yield self._with_times(batch)
 
-    def made_now(self, slots: Slots | None) -> Iterator[Batch]:
-        """Yield the values of all keys, or of those of some records, as `dump` does."""
-        if slots is None:
-            return self.export(self.store.living())
+    def made_now(self, slots: Slots) -> Iterator[Batch]:
+        """Yield the values of those of some records that have a key, as `dump` does."""
         return self.export(slots[is_alive(self.store.records[slots])])
 
-    def sealed(self, epoch: int) -> SealedValues:
+    def sealed(self, epoch: int) -> SealedState:
         """Return what another thread may read of the last seal, which is of this epoch."""
-        return SealedValues(self.store.sealed(epoch), self._with_times)
+        entries = [handle.sealed(epoch) for handle in self._with_entries]
+        return SealedState(self.store.sealed(epoch), entries, self._with_times)
 
     def _with_times(self, batch: Batch) -> Batch:
         times = np.zeros(batch.num_rows, np.int64) if self.ttl_clock == "event" else None

@@ -6,6 +6,7 @@ so it follows the chains: from keys to their windows, from windows to the values
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from ...state.sealed_records import SealedRecords, is_alive
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
+from ..keyed.changed_keys import FindSlots, pieces_of
 from .sealed_groups import SealedGroups, value_columns
 from .value_sets import ValueSets
 
@@ -47,6 +49,10 @@ class SealedPool:
     def parts(self) -> int:
         """The windows, then the values of each field of sets."""
         return 1 + len(self.groups.sets)
+
+    def pieces(self, part: int) -> Sequence[FindSlots]:
+        """See `SealedRows.pieces`."""
+        return pieces_of(self.keys)
 
     def rows(self, slots: Int64s, part: int) -> Batch:
         """See `SealedRows.rows`: the windows of a key in the order of their opening."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import whale_ray as whale
 from whale_ray import state
+from whale_ray.operators.keyed import changed_keys
 from whale_ray.operators.keyed.changed_keys import VERSIONS_MAX, is_a_version, latest_rows
 from whale_ray.operators.process import Output
 from whale_ray.operators.snapshots import StateChunk
@@ -120,11 +121,17 @@ STEPS = st.lists(
 
 @pytest.mark.parametrize("made", [Kept, Plain])
 @settings(max_examples=30, deadline=None)
-@given(steps=STEPS)
+@given(steps=STEPS, made_now_max=st.sampled_from([0, 4, 1 << 10]))
 def test_each_snapshot_is_the_whole_state_then(
-    made: type[Any], steps: list[tuple[list[int], int, str, bool]]
+    made: type[Any], steps: list[tuple[list[int], int, str, bool]], made_now_max: int
 ) -> None:
     """Whatever follows: rows are made when they are asked for, of some in the end."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(changed_keys, "MADE_NOW_MAX", made_now_max)
+        check_snapshots(made, steps)
+
+
+def check_snapshots(made: type[Any], steps: list[tuple[list[int], int, str, bool]]) -> None:
     operator = opened(made=made)
     snapshots: list[tuple[Sequence[StateChunk], list[list[str]]]] = []
     for number, (keys, value, how, written) in enumerate(steps):

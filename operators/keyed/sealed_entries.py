@@ -1,0 +1,72 @@
+"""`SealedEntries`: the entries of lists or maps as they were sealed, as rows of a snapshot.
+
+The thread that makes the rows cannot use the index of entries beside the loop that changes it. So
+it reads all entries, and picks out those of the keys that it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...state.node_transfer import field_columns
+from ...state.records import RecordField
+from ...state.sealed_records import SealedRecords, is_alive
+from ...transport.wire.column import Column
+
+__all__ = ["SealedEntries"]
+
+Int64s = npt.NDArray[np.int64]
+Records = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class SealedEntries:
+    """The entries of one declared list or map at a seal; of use as long as `SealedRecords`.
+
+    Attributes:
+        entries: their records, found by an id and a word.
+        id_field: the field of a key's record for its id.
+        at_column: the name of the column for the word.
+        fields: what else is kept of an entry.
+        place_field: the field that entries of a key are ordered by; None: by the word.
+    """
+
+    entries: SealedRecords
+    id_field: str
+    at_column: str
+    fields: Sequence[RecordField]
+    place_field: str | None
+
+    def of(self, keys: Records) -> tuple[Int64s, dict[str, Column]]:
+        """Return the entries of keys as `EntriesHandle.dump` does: of which key, and columns."""
+        order = np.argsort(keys[self.id_field])
+        ids = keys[self.id_field][order]
+        parts = [self._piece(number, ids) for number in range(self.entries.pieces)]
+        none = np.empty(0, np.int64), np.empty(0, self.entries.layout.dtype)
+        places, records = (np.concatenate(one) for one in zip(none, *parts, strict=True))
+        rows, ats = order[places], self._words(records)[1]
+        by = ats if self.place_field is None else records[self.place_field]
+        ordered = np.lexsort((by, rows))
+        kept = field_columns(records[ordered], self.fields)
+        return rows[ordered], {self.at_column: Column.of(ats[ordered]), **kept}
+
+    def _piece(self, number: int, ids: Int64s) -> tuple[Int64s, Records]:
+        """Return which of some ids, ascending, the entries of a piece have, and these entries."""
+        records = self.entries.read(self.entries.piece(number))
+        records = records[is_alive(records)]
+        owners = self._words(records)[0]
+        places = np.searchsorted(ids, owners)
+        places[places == len(ids)] = 0
+        wanted = ids[places] == owners if len(ids) else np.zeros(len(owners), np.bool_)
+        return places[wanted], records[wanted]
+
+    def _words(self, records: Records) -> tuple[Int64s, Int64s]:
+        rows = np.arange(len(records))
+        columns = self.entries.layout.key_columns(records, rows, self.entries.memory)
+        owners, ats = (column.data for column in columns)
+        return owners, ats
