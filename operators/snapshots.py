@@ -24,7 +24,8 @@ class StateChunk:
     """A part of an operator's state; never changes.
 
     Attributes:
-        held: its rows, owned; or what makes them, anew at each call. The latter is called by the
+        held: its rows, owned, in one batch or in several of one schema, which the thread that
+            writes them puts together; or what makes them, anew at each call. It is called by the
             thread that writes snapshots, beside the running job: it must return what there was at
             the marker, until an epoch behind it counts or the object goes back before it.
         identity: chunks of one operator object with the same identity hold the same rows, so that
@@ -33,19 +34,28 @@ class StateChunk:
             they wait for event time; None for state.
     """
 
-    held: Batch | Callable[[], Batch]
+    held: Batch | Sequence[Batch] | Callable[[], Batch]
     identity: str | None = None
     waits: tuple[int, int] | None = None
 
     @property
     def rows(self) -> Batch:
         """The rows, with the key columns inside, as `Process.dump` returns them."""
-        return self.held() if callable(self.held) else self.held
+        if callable(self.held):
+            return self.held()
+        if isinstance(self.held, Sequence):
+            from ..transport.wire.batch import Batch
+
+            return Batch.concat(self.held)
+        return self.held
 
     @property
     def held_bytes(self) -> int:
         """Bytes of memory that it takes: none if its rows are made when they are asked for."""
-        return 0 if callable(self.held) else self.held.nbytes
+        if callable(self.held):
+            return 0
+        batches = self.held if isinstance(self.held, Sequence) else (self.held,)
+        return sum(batch.nbytes for batch in batches)
 
 
 class Survivor(Protocol):

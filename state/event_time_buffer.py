@@ -13,7 +13,7 @@ into `memory_bytes` is spilled, latest rows first, since they are needed last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -129,12 +129,13 @@ class EventTimeBuffer:
             if run.batch is not None and not run.batch.owned:
                 run.batch = run.batch.copy()
 
-    def waiting(self) -> Iterator[tuple[int, int, Batch]]:
-        """Yield copies of the rows that wait, as (port, source, batch with times).
+    def waiting(self) -> Iterator[tuple[int, int, Sequence[Batch]]]:
+        """Yield the rows that wait, as (port, source, batches with times, which never change).
 
-        Added to another buffer in this order, they are released in the order in which they would
-        be here.
+        The batches are of one schema; a snapshot need not copy them. Added to another buffer in
+        this order, the rows are released in the order in which they would be here.
         """
+        self.own()
         for port, runs in enumerate(self._runs):
             pieces: list[Batch] = []
             source, size = 0, 0
@@ -145,12 +146,12 @@ class EventTimeBuffer:
                     batch = self._spill.look(run.record)
                 alike = not pieces or (run.place[0] == source and batch.schema == pieces[0].schema)
                 if pieces and not (alike and size < WAITING_PIECE_BYTES):
-                    yield port, source, Batch.concat(pieces)
+                    yield port, source, tuple(pieces)
                     pieces, size = [], 0
                 pieces.append(batch)
                 source, size = run.place[0], size + batch.nbytes
             if pieces:
-                yield port, source, Batch.concat(pieces)
+                yield port, source, tuple(pieces)
 
     def release(self, watermark_ns: int) -> Iterator[Released]:
         """Yield the rows with a time ≤ `watermark_ns` in order, about `memory_bytes` at a time.

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whale_ray.configs.errors import ResourceError
+from whale_ray.operators.snapshots import StateChunk
 from whale_ray.state import event_time_buffer
 from whale_ray.state.event_time_buffer import MERGE_RUNS, RUN_OVERHEAD_BYTES, EventTimeBuffer
 from whale_ray.state.spill import SpillFile
@@ -120,6 +121,39 @@ def test_rows_of_a_frame_outlive_it_only_as_copies(
             frame[:] = 0xEE
     assert drain(buffer, WATERMARK_END) == model.release(WATERMARK_END)
     buffer.close()
+
+
+@given(steps=steps, memory_bytes=st.sampled_from([1 << 30, 4000, 0]))
+def test_rows_that_wait_at_a_marker_are_the_same_when_they_are_written_later(
+    steps: Steps, memory_bytes: int
+) -> None:
+    """All are written in the end, when none waits any more and the frames are of other rows."""
+    buffer = EventTimeBuffer(2, memory_bytes, lambda: SpillFile("join", 1 << 20))
+    model, number, watermark = BufferModel(), 0, -1
+    markers: list[tuple[list[tuple[int, int, StateChunk]], list[tuple[int, int, int, int]]]] = []
+    for step in steps:
+        if isinstance(step, int):
+            watermark = max(watermark, step)
+            assert drain(buffer, watermark) == model.release(watermark)
+            continue
+        port, source, offsets = step
+        times = [watermark + 1 + offset for offset in offsets]
+        frame, batch = received(batch_of(times, number))
+        buffer.add(port, source, batch)
+        model.waiting += [(t, port, source, number + i) for i, t in enumerate(times)]
+        number += len(times)
+        waiting = [(*place, StateChunk(batches)) for *place, batches in buffer.waiting()]
+        markers.append((waiting, list(model.waiting)))
+        del batch
+        frame[:] = 0xEE
+    drain(buffer, WATERMARK_END)
+    buffer.close()
+    for waiting, wanted in markers:
+        restored = EventTimeBuffer(2, 1 << 30, lambda: SpillFile("join", 1 << 20))
+        for port, source, chunk in waiting:
+            restored.add(port, source, chunk.rows)
+        assert drain(restored, WATERMARK_END) == BufferModel(wanted).release(WATERMARK_END)
+        restored.close()
 
 
 def received(batch: Batch) -> tuple[npt.NDArray[np.uint8], Batch]:

@@ -215,7 +215,7 @@ class ProcessNode(Node):
         with self.guard():
             chunks, beside, survivor = self._state.kept(epoch)
         waiting = () if self._buffer is None else self._buffer.waiting()
-        rows = [StateChunk(batch, waits=(port, source)) for port, source, batch in waiting]
+        rows = [StateChunk(batches, waits=(port, source)) for port, source, batches in waiting]
         values |= {"beside": beside, "state_chunks": len(chunks), "by_key": self._state.by_key}
         return replace(kept, chunks=(*chunks, *rows), values=values, survivor=survivor)
 
