@@ -15,8 +15,9 @@ PEERS := .peers
 PYTHON ?=
 # More arguments for the command behind a target: make run ARGS="--limit 10000"
 ARGS ?=
-# How many processes run tests. Each gets whole files, or folders that share a Ray.
-TEST_WORKERS ?= 2
+# How many processes run tests. Each gets whole files, or folders that share a Ray. Three keep two
+# cores busy: tests of jobs wait for starts and ends.
+TEST_WORKERS ?= 3
 SHARED_OUT := --numprocesses $(TEST_WORKERS) --dist loadfile --durations 20
 
 # Installs whale-ray itself, editable, with the extras that are named, in the versions that are pinned.

@@ -69,7 +69,7 @@ SEEDS = {
     "tasks": 500,
 }
 """In a minute or so; `make soak` plays more."""
-BLOCK = 50
+BLOCK = 25
 """Seeds that one test plays at most; `make test` plays the first block of each scenario."""
 SEEDS_TO_CATCH = dict.fromkeys(SEEDS, 100) | {"moving": 200, "multicast": 500, "epochs": 500}
 SEEDS_TO_CATCH["store"] = SEEDS_TO_CATCH["tasks"] = 1_000

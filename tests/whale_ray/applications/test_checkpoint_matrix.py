@@ -288,6 +288,7 @@ def test_late_merge(build: Callable[[int, Paced], whale.Topology], tmp_path: Pat
     assert any(one.deltas_out for one in found.metrics().operators)
 
 
+@pytest.mark.long
 @everywhere
 def test_ride_hailing(rides: tuple[pa.Table, pa.Table], place: type[Place], tmp_path: Path) -> None:
     def build(parallelism: int, paced: Paced) -> whale.Topology:

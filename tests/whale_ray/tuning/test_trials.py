@@ -39,6 +39,7 @@ def three():
     return build_topology(parse_tspec(SPEC, "three.yaml")).logical_plan()
 
 
+@pytest.mark.long
 def test_a_calibration_finds_the_costs_and_selectivities_of_simulated_operators():
     """A simulated operator is busy for at least the time that it is to be."""
     tuned = tune(three(), Settings(), 2, length=SHORT, batches=(None, 8))

@@ -111,6 +111,7 @@ def test_a_union_is_read_by_actors(cluster: Any) -> None:
     assert {row["k"]: row["n"] for row in job.results("out").to_arrow().to_pylist()} == EXPECTED
 
 
+@pytest.mark.long
 def test_a_table_is_joined_by_actors(cluster: Any) -> None:
     topology = whale.Topology("named")
     rows = topology.source(whale.sources.iterable(ROWS), id="rows")
@@ -124,6 +125,7 @@ def test_a_table_is_joined_by_actors(cluster: Any) -> None:
     ]
 
 
+@pytest.mark.long
 def test_a_users_transport_carries_rows_between_actors(cluster: Any) -> None:
     topology = counting(transport=unix_transport(message_bytes=256, queue_length=4))
     job = whale.submit(topology, workers=3).wait(120)
@@ -205,6 +207,7 @@ def test_a_killed_relay_is_replaced_while_the_job_runs_on(cluster: Any, tmp_path
     assert sum(link.bytes_sent for relay in job.metrics().relays for link in relay.links) > 0
 
 
+@pytest.mark.long
 def test_named_segments_serve_actors_too_and_a_killed_one_leaves_none(
     cluster: Any, segments_alone: None, tmp_path: Path
 ) -> None:
@@ -240,6 +243,7 @@ class KillsController(Sink):
         return "parquet"
 
 
+@pytest.mark.long
 def test_a_controller_that_dies_between_publishing_and_saying_so_is_succeeded(
     cluster: Any, tmp_path: Path
 ) -> None:

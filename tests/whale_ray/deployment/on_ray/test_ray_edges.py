@@ -71,6 +71,7 @@ def test_a_failure_names_the_logs_and_comes_after_what_was_printed(
     assert caught.value.__notes__ == [job.logs]
 
 
+@pytest.mark.long
 def test_rows_that_are_not_printed_are_counted_and_in_the_logs_that_are_named(
     cluster: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -264,6 +265,7 @@ def test_a_job_is_stopped_by_its_name(cluster: Any, capsys: pytest.CaptureFixtur
     assert job.wait(60).state == "cancelled"  # its driver learns of it a moment later
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("comes_back", [False, True])
 def test_a_controller_that_dies_while_its_job_is_stopped(
     comes_back: bool, cluster: Any, monkeypatch: pytest.MonkeyPatch
