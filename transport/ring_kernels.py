@@ -157,7 +157,8 @@ def _wanted_tail(state: int, end: int) -> int:
     each, and every wake-up costs the reader more than a slice. A reader that has read everything
     always reaches that tail, since it may hold no more than half of the ring. A small ring is not
     left to empty that far: the readers would have nothing to read while the producer wakes up. Of
-    the bytes that a limit lets wait, half must have been read.
+    the bytes that a limit lets wait, half must have been read; a reader that holds them still is
+    seen when the producer looks again by itself.
     """
     capacity = load(state + CAPACITY)
     head = load(state + OWN_HEAD)

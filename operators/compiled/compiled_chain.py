@@ -97,7 +97,10 @@ class CompiledChain:
             return None
         columns = [batch.column(name) for name in variant.names]
         if any(column.validity is not None for column in columns):
-            variant = self._variant(batch, nullable=True)
+            variant = self._variant(batch, nullable=True)  # of fewer operators, or none, at times
+            if variant.text is None:
+                return None
+            columns = [batch.column(name) for name in variant.names]
         if variant.loop is None and not (is_due or variant.is_kept):
             return None
         if variant.loop is None and not variant.compile():

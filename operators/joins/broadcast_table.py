@@ -212,7 +212,10 @@ class BroadcastTable(SealingByDump):
         if slots is None:
             return "a table in which a key is there twice"
         added = next(self._rows.between(0, index.next_number)) if self._added else None
-        return UniqueRows(slots, keys, added)
+        found = UniqueRows(slots, keys, added)
+        if found.nbytes > self._context.state_budget.free_bytes:
+            return "a table for whose index runtime.state_bytes has no memory left"
+        return found
 
     def _find(self, batch: Batch) -> Int64s:
         if self._schema is not None:

@@ -5,8 +5,8 @@ keys that are gone, which is how it is told from the one before, and goes on wit
 the keys that were written to since. A key is what the latest version says that has it.
 
 So that there are few files, and not much in them that is of no use any more, every `VERSIONS_MAX`
-snapshots one version takes the place of all but the first; once more than half of the keys have
-changed since the first one, that is made anew.
+snapshots one version takes the place of all but the first; once the later ones say as
+much as of half of the keys, the first one is made anew.
 
 At the marker the state is only sealed. The rows of a version are made by the thread that writes
 them, from what was sealed. Declared lists and maps are found through indexes, which that thread
@@ -16,8 +16,9 @@ changed, their rows are made at the marker, through the index.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -48,7 +49,7 @@ __all__ = [
 
 Slots = npt.NDArray[np.int64]
 FindSlots: TypeAlias = Callable[[], Slots]
-MakeRows: TypeAlias = Callable[[Slots], Iterable[Batch]]
+MakeRows: TypeAlias = Callable[[Slots], Iterable[Batch] | None]
 
 VERSIONS_MAX = 16
 """How many versions behind the first one a snapshot has at most."""
@@ -66,21 +67,35 @@ class _Changes(ChangedRecords):
     def __init__(self, sealed: SealedRecords, earlier: Sequence[_Changes] = ()) -> None:
         super().__init__(sealed, earlier)
         self._before = tuple(earlier)
+        self._gone: Batch | None = None
+        self._telling = threading.Lock()
+
+    @property
+    def rows(self) -> int:
+        """How many rows tell of them: the changed keys, and the gone ones once these are known."""
+        return self.count + (0 if self._gone is None else self._gone.num_rows)
 
     def settle(self) -> None:
         """See `ChangedRecords.settle`."""
         _ = self.gone
         super().settle()
 
-    @cached_property
+    @property
     def gone(self) -> Batch:
         """The keys that were there before and may be gone; if not, the version has them."""
+        with self._telling:
+            if self._gone is None:
+                self._gone = Batch.concat([*(one.gone for one in self._before), self._gone_since()])
+                self._before = ()
+            return self._gone
+
+    def _gone_since(self) -> Batch:
+        """Return those that are gone since the version before."""
         changed = self.sealed.changed()
         then, now = self.sealed.read(changed, before=True), self.sealed.read(changed)
         left = then[is_alive(then) & ~(is_alive(now) & _same_keys(self.sealed.layout, then, now))]
         keys = self.sealed.layout.key_columns(left, np.arange(len(left)), self.sealed.memory)
-        batch = Batch(self.sealed.layout.keys, keys, len(left))
-        return Batch.concat([*(one.gone for one in self._before), batch])
+        return Batch(self.sealed.layout.keys, keys, len(left))
 
 
 class _MadeRows:
@@ -149,8 +164,8 @@ class StateVersions:
             epoch: of the seal.
             sealed: the state.
             keys: how many there are.
-            made_now: returns the rows of the keys of records; for state of which that is better
-                done at the marker if they are few.
+            made_now: returns the rows of the keys of records, or None if they are many; for state
+                of which that is better done at the marker if they are few.
         """
         if self._is_due_anew(sealed.keys, keys):
             self._first, self._later = self._all(epoch, sealed), []
@@ -190,8 +205,8 @@ class StateVersions:
             return True
         if self._loaded and len(self._later) >= VERSIONS_MAX:
             return True
-        count = sealed.changes + sum(one.count for one in self._changes)
-        return 2 * count > keys
+        rows = sealed.changes + sum(one.rows for one in self._changes)
+        return 2 * rows > keys
 
     def _all(self, epoch: int, sealed: SealedRows) -> list[StateChunk]:
         rows = [
@@ -204,8 +219,10 @@ class StateVersions:
     def _version(
         self, epoch: int, sealed: SealedRows, changes: _Changes, made_now: MakeRows | None
     ) -> list[StateChunk]:
-        if made_now is not None and changes.count <= MADE_NOW_MAX:
-            return self._made(epoch, [_marked(changes.gone), *made_now(changes.slots)])
+        few = made_now is not None and changes.count <= MADE_NOW_MAX
+        made = made_now(changes.slots) if few and made_now is not None else None
+        if made is not None:
+            return self._made(epoch, [_marked(changes.gone), *made])
         changed: FindSlots = partial(getattr, changes, "slots")
         parts = [partial(_rows_of, sealed, changed, part) for part in range(sealed.parts)]
         return self._named(epoch, [partial(_gone_rows, changes), *parts])

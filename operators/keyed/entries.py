@@ -145,6 +145,10 @@ class EntriesHandle(ABC):
         """The column of dumped entries that says where they are, in a list or map."""
         return column_name(f"{self.name} at")
 
+    def count(self, slots: Int64s) -> int:
+        """Return how many entries some keys have together."""
+        return int(np.asarray(self._sizes)[slots].sum())
+
     def dump(self, slots: Int64s) -> tuple[Int64s, dict[str, Column]]:
         """Return the entries of keys, those of a key together in order: of which key, columns."""
         sizes, ids = np.asarray(self._sizes)[slots], np.asarray(self._ids)[slots]
@@ -267,7 +271,12 @@ class ListHandle(EntriesHandle):
         slot = self._slot()
         size = self._sizes[slot]
         entry = self._entries.put(self._owner(slot), size)
-        self._write(entry, value)
+        try:
+            self._write(entry, value)
+        except UsageError:
+            self._entries.delete(entry)
+            self._resize(slot, size)
+            raise
         self._sizes[slot] = size + 1
 
     def __getitem__(self, place: int) -> Any:
@@ -355,6 +364,7 @@ class MapHandle(EntriesHandle):
         except UsageError:
             if is_new:
                 self._entries.delete(entry)
+                self._resize(slot, self._sizes[slot])
             raise
         if is_new:
             size = self._sizes[slot]

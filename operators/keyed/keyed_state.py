@@ -36,6 +36,9 @@ Slots = npt.NDArray[np.int64]
 
 _END_NS = (1 << 63) - 1
 
+_MADE_NOW_ENTRIES_MAX = 1 << 16
+"""Of how many entries of changed keys the rows are made at a marker at most."""
+
 
 class TimerCall(NamedTuple):
     """What to do when a timer fires.
@@ -355,9 +358,14 @@ class KeyedState:
         for batch in batches:
             yield self._with_times(batch)
 
-    def made_now(self, slots: Slots) -> Iterator[Batch]:
-        """Yield the values of those of some records that have a key, as `dump` does."""
-        return self.export(slots[is_alive(self.store.records[slots])])
+    def made_now(self, slots: Slots) -> Iterator[Batch] | None:
+        """Yield the values of those of some records that have a key, as `dump` does.
+
+        Returns None instead if they have many entries.
+        """
+        living = slots[is_alive(self.store.records[slots])]
+        entries = sum(handle.count(living) for handle in self._with_entries)
+        return None if entries > _MADE_NOW_ENTRIES_MAX else self.export(living)
 
     def sealed(self, epoch: int) -> SealedState:
         """Return what another thread may read of the last seal, which is of this epoch."""

@@ -221,6 +221,7 @@ class WindowPool:
         """Note that any windows of these keys are about to be written to."""
         if not self.is_sealed or not len(keys):
             return
+        keys = np.unique(keys)
         self._keys.note(keys)
         chains = keys, self.key_field("first"), self.field("next")
         windows = np.empty(_walk(*chains, np.empty(0, np.int64)), np.int64)

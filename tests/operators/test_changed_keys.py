@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import whale_ray as whale
 from whale_ray import state
-from whale_ray.operators.keyed import changed_keys
+from whale_ray.operators.keyed import changed_keys, keyed_state
 from whale_ray.operators.keyed.changed_keys import VERSIONS_MAX, is_a_version, latest_rows
 from whale_ray.operators.process import Output
 from whale_ray.operators.snapshots import StateChunk
@@ -216,6 +216,48 @@ def test_versions_are_merged_and_made_anew() -> None:
     take(operator, range(60), 0)
     chunks = operator.chunks(99)
     assert not any(is_a_version(chunk.rows) for chunk in chunks)
+
+
+def test_keys_that_come_and_go_do_not_make_snapshots_larger_and_larger() -> None:
+    """4,000 keys stay, 20 others are there for an epoch each."""
+    operator = opened(made=Plain)
+    take(operator, range(4_000), 0)
+    rows, merged = [], 0
+    for epoch in range(1, 20 * VERSIONS_MAX):
+        passing = range(4_000 + 20 * epoch, 4_020 + 20 * epoch)
+        take(operator, passing, 10_000 * epoch)
+        chunks = operator.chunks(epoch)
+        rows.append(sum(chunk.rows.num_rows for chunk in chunks))
+        operator.survivor(epoch).release()
+        take(operator, passing, 10_000 * epoch, -1)
+        changes = operator._versions._changes
+        merged += bool(changes) and changes[0].rows > VERSIONS_MAX * 20
+        assert not any(one._earlier or one._before for one in changes), "merged ones are let go"
+    assert merged > 0
+    assert max(rows) <= 1.6 * 4_000
+
+
+def test_keys_with_many_entries_are_left_to_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed_state, "_MADE_NOW_ENTRIES_MAX", 30)
+    operator = opened()
+    take(operator, range(10), 0)
+    operator.chunks(1)
+    take(operator, [1, 2], 0)
+    few = operator.chunks(2)[-1]
+    for number in range(40):
+        take(operator, [1], 0, number)
+    many = operator.chunks(3)[-1]
+    assert [few.held_bytes > 0, many.held_bytes > 0] == [False, False]
+    assert isinstance(few.held, changed_keys._MadeRows)
+    assert not isinstance(many.held, changed_keys._MadeRows)
+    assert whole(operator) == whole_of(operator.chunks(4))
+
+
+def whole_of(chunks: Sequence[StateChunk]) -> list[list[str]]:
+    """Return what an operator keeps that begins with a snapshot."""
+    operator = opened(1)
+    operator.take(chunks, whole=True)
+    return whole(operator)
 
 
 def test_latest_rows_need_no_operator() -> None:

@@ -7,6 +7,7 @@ changed while the job runs; other degrees of parallelism are proposed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from ..metrics.counters import WorkerSnapshot
 from ..multicast.tree_state import SwitchReport
@@ -15,7 +16,7 @@ from ..optimizer.decisions import Decides, OptimizerDecision
 from ..optimizer.scaling_policy import DopProposal, ScalingPolicy
 from ..optimizer.slice_policy import SliceBounds, SliceChange, SlicePolicy
 from ..plan.assignment import Assignment
-from ..plan.physical import PhysicalPlan, Stage
+from ..plan.physical import Edge, PhysicalPlan, Stage
 from ..transport.clock import Clock
 from ..transport.slice_limits import SliceLimits
 from ..worker.limit_slices import LimitSlices
@@ -53,18 +54,15 @@ class Adaptation:
         self._attempt = -1
         self._seen: dict[int, WorkerSnapshot] = {}
         self._due_ns = 0
-        self._slices: dict[int, SlicePolicy] = {}
+        self._slices: dict[int, SlicePolicy] = {}  # by edge
         self._scaling: dict[int, ScalingPolicy] = {}
         if not settings.runtime.adapt:
             return
         wtl_ns = int(settings.transport.wtl_ms * 1e6)
         longest_ns = max(wtl_ns, int(settings.runtime.adapt_wait_max_ms * 1e6))
         bounds = SliceBounds(settings.transport.mms_bytes, wtl_ns, longest_ns)
+        self._slices = {edge.id: SlicePolicy(bounds, edge.batch_rows) for edge in self._plan.edges}
         for stage in self._plan.stages:
-            batches = [edge.batch_rows for edge in self._plan.out_edges(stage.id)]
-            if batches:
-                given = [rows for rows in batches if rows is not None]
-                self._slices[stage.id] = SlicePolicy(bounds, min(given, default=None))
             if self._may_scale(stage):
                 nodes = settings.runtime.virtual_nodes
                 scaling = ScalingPolicy(stage.parallelism, nodes, self._plan.workers)
@@ -101,52 +99,55 @@ class Adaptation:
         self._adapt(LoadsBetween(self._plan, before, now), now_ns)
 
     def _begin(self, attempt: int, now_ns: int) -> None:
-        """Begin with an attempt, whose workers have the limits of the plan."""
+        """Begin with an attempt, and let its workers have the limits that are known here.
+
+        They have those of the plan, or, if this controller took over from another, that one's.
+        """
         self._attempt, self._seen = attempt, {}
         self._due_ns = now_ns
-        if limits := self._limits():
-            self._tell(LimitSlices(limits))
+        self._tell_limits()
 
     def _adapt(self, loads: LoadsBetween, now_ns: int) -> None:
-        changed = False
+        changes = [self._adapt_slices(edge, loads, now_ns) for edge in self._plan.edges]
+        if any(changes):
+            self._tell_limits()
         for stage in self._plan.stages:
-            if stage.id in self._slices:
-                changed |= self._adapt_slices(stage, loads, now_ns)
             if stage.id in self._scaling:
                 found = self._scaling[stage.id].observe(loads.work_of(stage))
                 if found is not None:
-                    self._note(stage, Decides.PROPOSED_DOP, found, found.dop, now_ns)
-        if changed:
-            self._tell(LimitSlices(self._limits()))
+                    self._note(stage.head, Decides.PROPOSED_DOP, found, found.dop, now_ns)
 
-    def _adapt_slices(self, stage: Stage, loads: LoadsBetween, now_ns: int) -> bool:
-        load = loads.slices_of(stage)
-        found = None if load is None else self._slices[stage.id].observe(load)
+    def _adapt_slices(self, edge: Edge, loads: LoadsBetween, now_ns: int) -> bool:
+        load = loads.slices_of(edge)
+        found = None if load is None else self._slices[edge.id].observe(load)
         if found is None:
             return False
-        self._note(stage, found.decides, found, found.value, now_ns)
+        if len(self._plan.out_edges(edge.source_stage)) > 1:
+            target = self._plan.stages[edge.target_stage].head
+            found = replace(found, reason=f"what goes to {target}: {found.reason}")
+        self._note(edge.source_operator, found.decides, found, found.value, now_ns)
         return True
 
     def _note(
         self,
-        stage: Stage,
+        operator: str,
         decides: Decides,
         found: SliceChange | DopProposal,
         value: float,
         now_ns: int,
     ) -> None:
         step = OptimizerDecision(
-            stage.head, decides, value, found.formula, found.numbers, found.reason
+            operator, decides, value, found.formula, found.numbers, found.reason
         )
         self.decisions.add(step, now_ns)
 
-    def _limits(self) -> dict[int, SliceLimits]:
-        """Return the limits of the stages that have others than the plan's."""
-        return {
-            stage: SliceLimits(policy.wait_ns, policy.rows)
-            for stage, policy in self._slices.items()
-            if policy.has_changed
+    def _tell_limits(self) -> None:
+        """Tell the workers the limits of all edges, if slices follow the rate at all."""
+        limits = {
+            edge: SliceLimits(policy.wait_ns, policy.rows) for edge, policy in self._slices.items()
         }
+        if limits:
+            self._tell(LimitSlices(limits))
 
     def _may_scale(self, stage: Stage) -> bool:
         """Whether another parallelism of a stage could be proposed: not that of a source."""

@@ -43,7 +43,7 @@ class JobDecisions:
         self._before = tuple(before)
         self._began_ns = began_ns
         self._made: deque[OptimizerDecision] = deque(maxlen=_KEPT_MAX)
-        self._switched: set[tuple[int, int]] = set()
+        self._switched: set[tuple[int, int, int]] = set()
         self._merges: dict[str, bool] = {}
         self._left_out = 0
 
@@ -61,7 +61,8 @@ class JobDecisions:
     def note_switches(self, switches: Iterable[SwitchReport]) -> None:
         """Keep the switches of trees that are not kept yet."""
         for switch in switches:
-            name = switch.stream, switch.epoch
+            # Each attempt counts its switches from 1.
+            name = switch.stream, switch.epoch, switch.decided_ns
             if name not in self._switched:
                 self._switched.add(name)
                 self.add(self._of_switch(switch), switch.decided_ns)

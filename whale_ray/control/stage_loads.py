@@ -31,17 +31,14 @@ class LoadsBetween:
     before: Mapping[int, WorkerSnapshot]
     now: Mapping[int, WorkerSnapshot]
 
-    def slices_of(self, stage: Stage) -> SliceLoad | None:
-        """Return what a stage sends; None if it has no outgoing edge, or sent nothing."""
-        edges = self.plan.out_edges(stage.id)
-        sent = [found for found in map(self._sent_on, edges) if found is not None]
-        if not sent:
+    def slices_of(self, edge: Edge) -> SliceLoad | None:
+        """Return what is sent on an edge; None if nothing was."""
+        sent = self._sent_on(edge)
+        if sent is None:
             return None
-        rows_per_s, slice_rows, row_bytes = max(sent)
-        ends = set(stage.workers)
-        for edge in edges:
-            ends.update(self.plan.stages[edge.target_stage].workers)
-        return SliceLoad(max(map(self.busy, ends)), rows_per_s, slice_rows, row_bytes)
+        stages = self.plan.stages
+        ends = {*stages[edge.source_stage].workers, *stages[edge.target_stage].workers}
+        return SliceLoad(max(map(self.busy, ends)), *sent)
 
     def work_of(self, stage: Stage) -> StageLoad:
         """Return what a stage took and spent."""

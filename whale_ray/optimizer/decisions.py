@@ -158,7 +158,9 @@ def log_to_yaml(topology: str, steps: Sequence[OptimizerDecision]) -> str:
 
     written = [step_as_plain(step) for step in steps]
     content = {_KEY: _VERSION, "topology": topology, "steps": written}
-    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    # libyaml where it is there: a long log takes seconds otherwise.
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return str(yaml.dump(content, Dumper=dumper, sort_keys=False, allow_unicode=True))
 
 
 def step_as_plain(step: OptimizerDecision) -> dict[str, Any]:

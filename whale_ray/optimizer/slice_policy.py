@@ -1,4 +1,4 @@
-"""How many rows a stage sends together while the job runs: it follows the rate. Pure.
+"""How many rows a stage sends together on an edge while the job runs: it follows the rate. Pure.
 
 Aeolus sets batches before the start, from the rate that is stated (`algorithm`). Here the same
 trade is made again and again, from what is measured: small slices while there is time to spare, so
@@ -52,14 +52,14 @@ class SliceBounds:
 
 @dataclass(frozen=True)
 class SliceLoad:
-    """What was measured of a stage since the last look.
+    """What was measured of an edge since the last look.
 
     Args:
         busy: part of the time that the busiest worker did not sleep, of those that send or receive
-            the stage's rows.
-        rows_per_s: that one of its producers sends on its busiest edge.
-        slice_rows: rows of a mean slice there.
-        row_bytes: of a mean row there.
+            its rows.
+        rows_per_s: that one of its producers sends.
+        slice_rows: rows of a mean slice.
+        row_bytes: of a mean row.
     """
 
     busy: float
@@ -88,14 +88,13 @@ class SliceChange:
 
 
 class SlicePolicy:
-    """The limits of one stage's slices.
+    """The limits of the slices of one edge.
 
     `rows` is the batch to begin with; None: as many as a slice's bytes hold.
 
     Attributes:
         rows: at which a slice is due; None as long as only bytes and time limit it.
         wait_ns: after which it is due.
-        has_changed: whether a step was ever made.
     """
 
     def __init__(self, bounds: SliceBounds, rows: int | None = None) -> None:
@@ -103,7 +102,6 @@ class SlicePolicy:
         self._agreeing = 0  # looks in a row that asked for larger slices; negative: smaller ones
         self.rows = rows
         self.wait_ns = bounds.wait_min_ns
-        self.has_changed = False
 
     def observe(self, load: SliceLoad) -> SliceChange | None:
         """Take what was measured since the last look; return the step that follows, if any."""
@@ -116,9 +114,7 @@ class SlicePolicy:
         if abs(self._agreeing) < _AGREEING:
             return None
         self._agreeing = 0
-        change = self._grow(load) if wanted > 0 else self._shrink(load)
-        self.has_changed |= change is not None
-        return change
+        return self._grow(load) if wanted > 0 else self._shrink(load)
 
     def rows_max(self, row_bytes: float) -> int:
         """Return how many rows of a size the largest slice holds, at least one."""

@@ -12,6 +12,6 @@ __all__ = ["LimitSlices"]
 
 @dataclass(frozen=True)
 class LimitSlices:
-    """To the workers: when slices of these stages are due from now on, in this attempt."""
+    """To the workers: when slices of these edges are due from now on, in this attempt."""
 
-    by_stage: Mapping[int, SliceLimits]
+    by_edge: Mapping[int, SliceLimits]

@@ -39,6 +39,8 @@ _TRIES_MAX = 10
 _RETRY_S = 0.1
 _CLOSING_S = 5.0
 """How long a write under way may take when the attempt ends; then it is left behind."""
+_INLINE_BYTES_OF_OBJECT_MAX = 1 << 16
+"""So many bytes of one operator object's state are in the manifest at most."""
 
 _log = logging.getLogger(__name__)
 
@@ -199,6 +201,8 @@ class SnapshotWriter:
                 return TaskEnded(due.task, due.epoch, self._parts(due))
             except Exception as error:  # noqa: BLE001  # as above
                 reason = _reason(error)
+            if self._closed:
+                return None
             _log.warning("the last snapshot of stage %d cannot be written: %s", due.task[0], reason)
             self._report(SnapshotFailed(due.task, due.epoch + 1, reason))
             with self._changed:
@@ -256,7 +260,11 @@ class SnapshotWriter:
         now: dict[str, ChunkFile] = {}
         found: list[ChunkFile] = []
         for chunk in kept.chunks:
-            file = _known_file(before, chunk) or files.write(chunk_to_bytes(chunk))
+            if self._closed:  # what the chunks read may be given back, or changed, from now on
+                msg = "the attempt is over"
+                raise OutputError(msg)
+            known = _known_file(before, chunk)
+            file = files.write(chunk_to_bytes(chunk)) if known is None else files.keep(known)
             found.append(file)
             if chunk.identity is not None:
                 now[chunk.identity] = file
@@ -272,20 +280,34 @@ class SnapshotWriter:
 
 
 class _Files:
-    """The files of one operator object's snapshot, numbered; small ones are in the manifest."""
+    """The files of one operator object's snapshot, numbered; small ones are in the manifest.
+
+    Only so many bytes of them: those in a manifest are written again with every epoch.
+    """
 
     def __init__(self, store: ChunkStore, job: str, named: tuple[int, str]) -> None:
         self._store = store
         self._job = job
         self._epoch, self._label = named
         self._numbers: Iterator[int] = iter(range(1 << 62))
+        self._inline_left = _INLINE_BYTES_OF_OBJECT_MAX
 
     def write(self, data: bytes) -> ChunkFile:
         """Write the next one, if it is large enough for a file."""
         name = chunk_name(self._job, self._epoch, f"{self._label}-{next(self._numbers)}")
-        if len(data) <= INLINE_BYTES_MAX:
+        if len(data) <= INLINE_BYTES_MAX and self._takes_inline(len(data)):
             return InlineChunk.of(name, data)
         return self._store.write_chunk(name, data)
+
+    def keep(self, chunk: ChunkFile) -> ChunkFile:
+        """Return a chunk of an earlier epoch, with a file of its own if it needs one by now."""
+        if not isinstance(chunk, InlineChunk) or self._takes_inline(chunk.nbytes):
+            return chunk
+        return self._store.write_chunk(chunk.name, chunk.data)
+
+    def _takes_inline(self, nbytes: int) -> bool:
+        self._inline_left -= nbytes
+        return self._inline_left >= 0
 
 
 def _known_file(known: Mapping[str, ChunkFile], chunk: StateChunk) -> ChunkFile | None:

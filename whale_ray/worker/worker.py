@@ -294,9 +294,9 @@ class Worker:
 
     def _limit_slices(self, content: LimitSlices) -> None:
         for task in self._tasks:
-            limits = content.by_stage.get(task.stage.id)
-            if limits is not None:
-                for writer in task.writers:
+            for writer in task.writers:
+                limits = content.by_edge.get(writer.edge.id)
+                if limits is not None:
                     writer.limit_slices(limits)
 
     def _apply_addressing(self) -> None:

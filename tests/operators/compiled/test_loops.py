@@ -20,6 +20,7 @@ from tests.operators.compiled.compiled_cases import (
     trees,
 )
 from whale_ray.configs.errors import ExpressionError
+from whale_ray.operators.compiled import loop_text
 from whale_ray.operators.compiled.compiled_chain import CompiledChain, longest_loop
 from whale_ray.operators.compiled.loop_text import write_loop
 from whale_ray.operators.expressions import functions as F  # noqa: N812 - as in PySpark
@@ -30,6 +31,7 @@ from whale_ray.operators.expressions.expression import Expression, col, lit
 from whale_ray.operators.transforms import FilterExpression, MapExpressions, Transform
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.column import Column
+from whale_ray.transport.wire.types import DataType
 
 _AT_ONCE = 12
 _ALL = named(list(compilable()))
@@ -197,6 +199,49 @@ def test_interpreted_compiles_nothing_and_compiled_at_once() -> None:
     assert passed is not None and passed.rows is not None
     assert passed.rows.to_pydict() == {"n": [0, 7]}
     assert passed.counts == (2,)
+
+
+def _wide(columns: int, second: int | None) -> Batch:
+    """Return two rows of so many columns, the second of them with this value."""
+    return Batch.from_pydict(
+        {f"c{n}": Column.of([1, second], DataType.parse("int64")) for n in range(columns)}
+    )
+
+
+def test_a_loop_that_nulls_make_too_long_leaves_rows_with_nulls_to_the_kernels() -> None:
+    columns = 60
+    operator = FilterExpression(col("c0") > 0)
+    schema = _wide(columns, 2).schema
+    assert longest_loop([operator], schema, nullable=False, has_times=False)[0] is not None
+    assert longest_loop([operator], schema, nullable=True, has_times=False)[0] is None
+    chain = CompiledChain([operator], "compiled")
+    assert chain.pass_through(_wide(columns, None)) is None
+    passed = chain.pass_through(_wide(columns, 2))
+    assert passed is not None and passed.counts == (2,)
+
+
+def test_a_loop_that_nulls_make_shorter_leaves_the_later_operators_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    operators = [
+        FilterExpression(col("c0") > 0),
+        MapExpressions.select([(col("c0") + col(f"c{n}")).alias(f"s{n}") for n in range(20)]),
+    ]
+    schema = _wide(20, 2).schema
+    found = set()
+    for limit in range(400):
+        monkeypatch.setattr(loop_text, "VALUES_MAX", limit)
+        covered = [
+            0 if one is None else len(one.schemas)
+            for one, _ in (
+                longest_loop(operators, schema, nullable=nullable, has_times=False)
+                for nullable in (False, True)
+            )
+        ]
+        if covered == [2, 1]:
+            found.add(limit)
+    monkeypatch.setattr(loop_text, "VALUES_MAX", max(found))
+    _compare(CompiledChain(operators, "compiled"), operators[:1], _wide(20, None))
 
 
 def test_auto_compiles_once_a_million_rows_have_come(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,6 +150,18 @@ def test_a_table_that_a_loop_cannot_look_up_is_joined_batch_by_batch(
     assert CompiledChain([table], "compiled").pass_through(rows) is None
 
 
+def test_a_table_whose_index_has_no_room_is_joined_batch_by_batch() -> None:
+    """It was there before, and a job that runs without its index must not fail for it."""
+    table = BroadcastTable(TableJoin((("i64", "key"),), how="inner"), instance_context())
+    keys = Column.of(list(range(1_000)), DataType.parse("int64"))
+    table.add(Batch(Schema.of(key="int64"), [keys], 1_000))
+    table.finish()
+    budget = table._context.state_budget
+    budget.take("other", budget.free_bytes - 1_000, 0)
+    assert table.lookup.refusal == "a table for whose index runtime.state_bytes has no memory left"
+    assert budget.free_bytes == 1_000
+
+
 @pytest.mark.parametrize(
     ("join", "table", "why"),
     [

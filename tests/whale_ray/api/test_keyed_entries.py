@@ -143,7 +143,10 @@ def test_entries_of_other_types_are_refused() -> None:
                 self.seen[1] = None
             assert self.items.get() == [] and 1 not in self.seen and len(self.seen) == 0
 
-    feed(opened(Wrong), [{"k": 1}])
+    operator = opened(Wrong)
+    feed(operator, [{"k": 1}])
+    sealed = [chunk.rows.num_rows for chunk in operator.chunks(1)]
+    assert sum(sealed) == 0, "what was refused leaves no entry, and so no key"
     with pytest.raises(InputError, match="state.map does not keep string"):
         state.map("string", "int64")
     with pytest.raises(InputError, match="state.list does not keep binary"):

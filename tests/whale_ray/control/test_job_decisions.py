@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -47,6 +48,9 @@ def test_a_switch_of_a_tree_is_a_decision_with_the_numbers_that_led_to_it():
     assert step.numbers["lambda_per_s"] == 1000
     assert step.numbers["t_d_s"] == 0.0001
     assert step.reason == "scale-up: active scale-up"
+    again = replace(switch, decided_ns=5 * S)  # the next attempt counts from 1 again
+    kept.note_switches([switch, again])
+    assert [one.at_s for one in kept.log.steps[1:]] == [2.0, 4.0]
 
 
 def looks(operator: str, *counts: tuple[int, int, int]) -> list[list[WorkerSnapshot]]:

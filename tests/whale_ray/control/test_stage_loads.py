@@ -38,11 +38,13 @@ def test_rates_busy_shares_and_waits_are_those_of_the_time_between():
 
     loads = LoadsBetween(physical, look(10, 1000, (1, 2), 1), look(12, 5000, (1.5, 4), 1.5))
     assert [loads.busy(0), loads.busy(1)] == [0.75, 0]
-    slices = loads.slices_of(source)
+    (edge,) = physical.edges
+    slices = loads.slices_of(edge)
     assert slices is not None
     assert (slices.busy, slices.rows_per_s, slices.slice_rows) == (0.75, 2000, 10)
     assert slices.row_bytes == 40
-    assert loads.slices_of(sink) is None
+    quiet = LoadsBetween(physical, look(10, 1000, (1, 2), 1), look(12, 1000, (1, 2), 1))
+    assert quiet.slices_of(edge) is None
     work = loads.work_of(sink)
     assert (work.rows_per_s, work.producers_wait, work.waits) == (2000, 0.25, 0)
     assert work.cpu_per_s == pytest.approx(0.5e9)

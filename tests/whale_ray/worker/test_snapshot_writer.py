@@ -22,9 +22,10 @@ from whale_ray.state.epochs.coordinator_events import (
     SnapshotWritten,
     TaskEnded,
 )
-from whale_ray.state.epochs.manifest import ChunkFile, OperatorPart
+from whale_ray.state.epochs.manifest import ChunkFile, InlineChunk, OperatorPart
 from whale_ray.tasks.stage_epochs import TakenSnapshot
 from whale_ray.transport.wire.batch import Batch
+from whale_ray.worker import snapshot_writer
 from whale_ray.worker.kept_snapshots import KeptSnapshots
 from whale_ray.worker.snapshot_writer import SnapshotWriter
 
@@ -144,6 +145,31 @@ def test_what_is_small_goes_along_with_the_message(written: Written) -> None:
     assert values_from_bytes(read(part.values)) == {"object": {1, 2}}
 
 
+def test_only_so_many_bytes_of_an_object_go_along(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def chunks(epoch: int, *keys: int) -> list[ChunkFile]:
+        made = [StateChunk(rows(key), f"of {key}") for key in keys]
+        written.writer.taken(
+            TASK, epoch, (TakenSnapshot(OperatorSnapshot("sum", (0,), 1, 17, made)),)
+        )
+        (part,) = written.next().part
+        assert [int(read(one)["key"][0]) for one in part.chunks] == list(keys)
+        return list(part.chunks)
+
+    def read(file: ChunkFile) -> Batch:
+        return chunk_from_bytes(written.store.store.read_chunk(file)).rows
+
+    one, two, three = chunks(1, 1, 2, 3)
+    assert all(isinstance(file, InlineChunk) for file in (one, two, three))
+    monkeypatch.setattr(snapshot_writer, "_INLINE_BYTES_OF_OBJECT_MAX", one.nbytes + two.nbytes)
+    kept = chunks(2, 1, 2, 3, 4)
+    assert kept[:2] == [one, two]
+    assert not any(isinstance(file, InlineChunk) for file in kept[2:])
+    assert chunks(3, 1, 2, 3, 4) == kept, "what has a file is not written again"
+    assert len(written.store.names) == 2
+
+
 def test_a_chunk_is_written_once_as_long_as_each_snapshot_has_it(written: Written) -> None:
     def files(epoch: int, *chunks: tuple[str | None, int]) -> list[ChunkFile]:
         written.writer.taken(TASK, epoch, taken(*chunks))
@@ -229,6 +255,27 @@ def test_a_writer_that_is_closed_tells_nothing_more(written: Written) -> None:
     closing.join(60)
     assert written.told.empty()
     assert len(written.store.names) == 1
+
+
+def test_a_writer_that_is_closed_reads_no_more_state(written: Written) -> None:
+    """It may be rolled back from then on."""
+    asked = []
+
+    def make() -> Batch:
+        asked.append(1)
+        return rows(7)
+
+    written.store.gate.clear()
+    state = [StateChunk(rows(*[1] * LARGE), "a"), StateChunk(make, "b")]
+    written.writer.taken(TASK, 1, (TakenSnapshot(OperatorSnapshot("sum", (0,), 1, 17, state)),))
+    assert written.store.reached.wait(60)
+    closing = threading.Thread(target=written.writer.close)
+    closing.start()
+    while not written.writer._closed:
+        pass
+    written.store.gate.set()
+    closing.join(60)
+    assert asked == []
 
 
 def test_what_is_written_is_kept_in_memory_too(written: Written) -> None:
