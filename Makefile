@@ -33,10 +33,10 @@ SHOW_SOURCES := import os, pathlib, sys, sysconfig; \
 	(site / "whale-ray-sources.pth").write_text(os.path.relpath(folder, site) + "\n")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ui run test test-lab test-long test-rdma lowest check docs bench bench-rdma peers soak format settings constraints clean
+.PHONY: help setup ui run test test-lab test-long test-exhaustive test-rdma lowest check docs bench bench-rdma peers soak format settings constraints clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(RUNTIME) ## set up .venv with whale-ray and all its extras (the others do it themselves)
 
@@ -53,7 +53,10 @@ test-lab: $(DEV) ## run the tests of the benchmarks and the performance simulato
 	@$(BIN)/python -m pytest $(SHARED_OUT) -m "lab and not long and not rdma" $(ARGS)
 
 test-long: $(DEV) ## run the long tests
-	@$(BIN)/python -m pytest $(SHARED_OUT) -m "long and not rdma" $(ARGS)
+	@$(BIN)/python -m pytest $(SHARED_OUT) -m "long and not rdma and not exhaustive" $(ARGS)
+
+test-exhaustive: $(DEV) ## run long tests again, elsewhere or with other seeds (.ci/run does not)
+	@$(BIN)/python -m pytest $(SHARED_OUT) -m "exhaustive and not rdma" $(ARGS)
 
 test-rdma: $(DEV) ## run the tests that need RDMA devices, in a small VM (installs what it takes)
 	@.ci/test-rdma $(ARGS)
@@ -102,7 +105,7 @@ clean: ## remove what builds, tests and tools left behind (not .venv, not result
 # --- set-up: each step once, again only when the requirements change --------------------------
 
 setup run peers soak settings: STEPS := 2
-ui test test-lab test-long test-rdma lowest check docs bench bench-rdma format constraints: STEPS := 3
+ui test test-lab test-long test-exhaustive test-rdma lowest check docs bench bench-rdma format constraints: STEPS := 3
 
 $(CREATED):
 	@echo "[1/$(STEPS)] virtual environment in $(VENV), about 30 MB"

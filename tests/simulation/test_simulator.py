@@ -204,7 +204,9 @@ class Gossip:
         return actions
 
 
-@pytest.mark.parametrize("nodes", [100, pytest.param(10_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "nodes", [100, pytest.param(10_000, marks=[pytest.mark.long, pytest.mark.exhaustive])]
+)
 def test_very_many_nodes_exchange_a_hundred_messages_each(nodes):
     simulation = Simulator(1, link=LinkModel(jitter_ns=10_000, loss=0.001), events_max=10**7)
     for number in range(nodes):

@@ -16,6 +16,6 @@ def test_a_relay_that_is_killed_is_replaced_without_loss():
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", [11, 12])
+@pytest.mark.parametrize("seed", [11, pytest.param(12, marks=pytest.mark.exhaustive)])
 def test_many_relays_that_are_killed_are_replaced_without_loss(seed: int):
     assert play("mirror_stress", seed, rounds=200)["killed"] > 1500

@@ -23,7 +23,9 @@ def test_kills_lose_and_double_nothing():
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", [11, 12, 13])
+@pytest.mark.parametrize(
+    "seed", [11, *(pytest.param(one, marks=pytest.mark.exhaustive) for one in (12, 13))]
+)
 def test_many_kills_lose_and_double_nothing(seed: int):
     totals = play("ring_stress", seed, rounds=400)
     assert totals["readers_killed"] > 250

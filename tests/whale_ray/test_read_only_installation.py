@@ -59,7 +59,14 @@ def temporary():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("way", ["inline", "processes", pytest.param("ray", marks=pytest.mark.ray)])
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param("inline", marks=pytest.mark.exhaustive),
+        "processes",
+        pytest.param("ray", marks=pytest.mark.ray),
+    ],
+)
 def test_a_job_runs_and_says_once_where_compiled_functions_are_kept(installation, temporary, way):
     (temporary / "job.py").write_text(JOB)
     done = run_as_stranger("job.py", way, temporary=temporary, PYTHONPATH=str(installation))

@@ -50,7 +50,17 @@ def cluster() -> Iterator[Any]:
 
 @pytest.mark.ray
 @pytest.mark.long
-@pytest.mark.parametrize(("hosts", "parallelism"), [(1, 1), (1, 3), (1, 7), (2, 1), (2, 3), (2, 7)])
+@pytest.mark.parametrize(
+    ("hosts", "parallelism"),
+    [
+        (1, 3),
+        (2, 7),
+        *(
+            pytest.param(*one, marks=pytest.mark.exhaustive)
+            for one in [(1, 1), (1, 7), (2, 1), (2, 3)]
+        ),
+    ],
+)
 def test_on_ray_of_one_host_and_of_two(cluster: Any, hosts: int, parallelism: int) -> None:
     settings = {**SMALL_SLICES, "runtime.hosts": hosts}
     check(submit(build(parallelism), workers=4, settings=settings).wait(280))

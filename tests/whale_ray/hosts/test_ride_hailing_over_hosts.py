@@ -80,7 +80,13 @@ def test_four_hosts_equal_the_query(rides: Rides, route: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("route", "others"), [("star", []), ("star", [0]), ("chain", []), ("chain", [1, 3])]
+    ("route", "others"),
+    [
+        pytest.param("star", [], marks=pytest.mark.exhaustive),
+        ("star", [0]),
+        pytest.param("chain", [], marks=pytest.mark.exhaustive),
+        ("chain", [1, 3]),
+    ],
 )
 def test_a_host_that_is_cut_off_for_seconds_catches_up(
     rides: Rides, route: str, others: list[int]
@@ -98,7 +104,9 @@ def test_a_host_that_is_cut_off_for_seconds_catches_up(
 
 @pytest.mark.ray
 @pytest.mark.long
-@pytest.mark.parametrize("cut", [False, True], ids=["whole", "cut"])
+@pytest.mark.parametrize(
+    "cut", [pytest.param(False, marks=pytest.mark.exhaustive), True], ids=["whole", "cut"]
+)
 def test_four_ray_nodes_equal_the_query(rides: Rides, cut: bool, tmp_path: Path) -> None:
     for path in (rides.positions, rides.requests):
         (tmp_path / path.name).symlink_to(path)

@@ -14,7 +14,9 @@ pytestmark = [pytest.mark.usefixtures("hosts_possible"), pytest.mark.long]
 PATIENCE_S = 280
 
 
-@pytest.mark.parametrize("parallelism", [1, 3, 7])
+@pytest.mark.parametrize(
+    "parallelism", [3, *(pytest.param(one, marks=pytest.mark.exhaustive) for one in (1, 7))]
+)
 def test_two_hosts_have_the_results_of_one(parallelism: int) -> None:
     with NamespaceHosts(2, rate_mbit=200) as hosts:
         job = submit(

@@ -49,18 +49,18 @@ SCRIPT = """
         except KeyboardInterrupt:
             print("interrupted", flush=True)
 """
-RAY = pytest.mark.ray
+RAY, AGAIN = pytest.mark.ray, pytest.mark.exhaustive
 STEPS = [
     ("here", "bin/spark-submit", signal.SIGINT),
-    ("here", "launcher.Main", signal.SIGINT),
+    pytest.param("here", "launcher.Main", signal.SIGINT, marks=AGAIN),
     ("here", "deploy.SparkSubmit", signal.SIGINT),
-    ("here", "deploy.SparkSubmit", signal.SIGTERM),
+    pytest.param("here", "deploy.SparkSubmit", signal.SIGTERM, marks=AGAIN),
     ("here", "pyspark.daemon", signal.SIGINT),
-    pytest.param("ray", "launcher.Main", signal.SIGINT, marks=RAY),
+    pytest.param("ray", "launcher.Main", signal.SIGINT, marks=[RAY, AGAIN]),
     pytest.param("ray", "gcs/gcs_server", signal.SIGTERM, marks=RAY),
-    pytest.param("ray", "raylet/raylet", signal.SIGINT, marks=RAY),
+    pytest.param("ray", "raylet/raylet", signal.SIGINT, marks=[RAY, AGAIN]),
     pytest.param("ray", "AppMasterEntryPoint", signal.SIGINT, marks=RAY),
-    pytest.param("ray", "deploy.SparkSubmit", signal.SIGTERM, marks=RAY),
+    pytest.param("ray", "deploy.SparkSubmit", signal.SIGTERM, marks=[RAY, AGAIN]),
     pytest.param("ray", "pyspark.daemon", signal.SIGINT, marks=RAY),
 ]
 

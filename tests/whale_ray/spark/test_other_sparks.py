@@ -107,6 +107,7 @@ print(json.dumps(facts))
 
 
 @pytest.mark.ray
+@pytest.mark.exhaustive
 def test_a_users_own_spark_on_ray_without_the_flags_is_refused_unharmed() -> None:
     told = told_by(
         USERS_OWN
@@ -309,7 +310,7 @@ print(json.dumps(facts))
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("fails_at", [-1, 2])
+@pytest.mark.parametrize("fails_at", [-1, pytest.param(2, marks=pytest.mark.exhaustive)])
 def test_one_ray_serves_all_micro_batches_of_a_query_and_ends_with_it(
     fails_at: int, tmp_path: Path
 ) -> None:
