@@ -108,7 +108,7 @@ class Adaptation:
         self._tell_limits()
 
     def _adapt(self, loads: LoadsBetween, now_ns: int) -> None:
-        changes = [self._adapt_slices(edge, loads, now_ns) for edge in self._plan.edges]
+        changes = [self._adapt_slices(self._plan.edges[one], loads, now_ns) for one in self._slices]
         if any(changes):
             self._tell_limits()
         for stage in self._plan.stages:
