@@ -205,7 +205,12 @@ class SourceNode(Node):
         with self.guard():
             batch = self._reader.read(self._read_size.rows)
         if self._splits is not None:
-            self._splits.observe(self._reader.splits() or {}, now_ns)
+            splits = dict(self._reader.splits() or {})
+            if batch is not None and self._reader.split is not None:
+                # It may be the last one of its split, which the reader does not count any more.
+                # Without it the watermark could pass these rows.
+                splits[self._reader.split] = True
+            self._splits.observe(splits, now_ns)
             self._advance(self._splits.watermark_ns)
         if batch is None:
             if self._reader.finished:
