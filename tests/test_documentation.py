@@ -57,13 +57,11 @@ MADE = ("out/", "docs/site")
 """Where paths begin that a run or a build makes."""
 
 
-def test_the_readme_is_short_and_the_first_program_shorter():
+def test_the_readme_is_short_and_first_programs_shorter():
     assert README.count("\n") <= 150
-    first = blocks(README, "python")[0].body
-    assert len([line for line in first.splitlines() if line.strip()]) <= 15
-    assert first == blocks(SITE["guide/first-program.md"], "python")[0].body.replace(
-        "job = whale.run(topology)\nprint(job.", "print(whale.run(topology)."
-    )
+    for text in (README, SITE["guide/first-program.md"]):
+        first = blocks(text, "python")[0].body
+        assert len([line for line in first.splitlines() if line.strip()]) <= 15
 
 
 # --- names ----------------------------------------------------------------------------------
