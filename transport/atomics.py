@@ -29,6 +29,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .compiling import njit
+from .deferred_compiling import entry_point
 
 IS_X86: Final = platform.machine() in {"x86_64", "AMD64"}
 
@@ -48,7 +49,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def kernel(signature: str, *, releases_gil: bool = False) -> Callable[[Function], Function]:
-    """Compile a function when its module is imported, or load it from numba's cache.
+    """Compile a function when it is first used, or load it from numba's cache.
 
     Only a kernel that waits or works for long may release the GIL: for a call of 50 ns it would
     mean standing in line behind any other Python thread, 5 ms at worst.
@@ -66,8 +67,7 @@ def direct(compiled: Function) -> Function:
     It takes 50 to 70 ns off every call. The kernel must have one signature, and the caller must
     keep to it: numbers are converted as by `int`, and of an array only the item size is checked.
     """
-    (overload,) = cast("Any", compiled).overloads.values()
-    return cast("Function", overload.entry_point)
+    return cast("Function", entry_point(compiled))
 
 
 def inner(function: Function) -> Function:

@@ -19,6 +19,7 @@ from numba.core import config, event
 from .clock import SystemClock
 from .compile_notice import CompileNotice
 from .compiled_folder import NOT_KEPT_VARIABLE, choose_folder
+from .deferred_compiling import compile_when_used
 from .kept_functions import treat_unreadable_as_missing
 
 __all__ = ["kept_in", "njit", "notice"]
@@ -57,8 +58,7 @@ def _compiled(function: Any, signature: object, *, cache: bool, **options: Any) 
     if cache:
         treat_unreadable_as_missing(dispatcher)
     if signature is not None:
-        dispatcher.compile(signature)
-        dispatcher.disable_compile()
+        compile_when_used(dispatcher, signature)
     return dispatcher
 
 

@@ -11,6 +11,7 @@ from numba import njit
 
 from tests.transport.stress_runs import play
 from whale_ray.transport import doorbell, ring_kernels
+from whale_ray.transport.deferred_compiling import entry_point
 
 
 def test_kills_lose_and_double_nothing():
@@ -45,6 +46,7 @@ def test_many_kills_lose_and_double_nothing(seed: int):
 )
 def test_fences_stand_where_a_look_could_come_too_early(function):
     """No run can show that one is missing: the window is some nanoseconds wide."""
+    entry_point(function)
     fresh = njit(function.py_func)  # what comes from the cache cannot be inspected
     fresh.compile(function.signatures[0])
     assert "fence seq_cst" in fresh.inspect_llvm(function.signatures[0])
