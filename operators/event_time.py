@@ -185,7 +185,7 @@ class EventTimeAssigner:
         """Return what a snapshot keeps of it."""
         return {"latest_ns": self._latest_ns, "late_rows": self.late_rows, "rows": self._rows}
 
-    def take_kept(self, kept: Sequence[Mapping[str, int]]) -> None:
+    def restore(self, kept: Sequence[Mapping[str, int]]) -> None:
         """Go on from what instances kept: from the one that has come least far in event time."""
         self._latest_ns = min(one["latest_ns"] for one in kept)
         self.watermark_ns = max(self._latest_ns - self._behind_ns - 1, NO_WATERMARK_NS)

@@ -162,9 +162,7 @@ class LearntSchema:
         """Return what a snapshot keeps beside the rows that wait: picklable, a copy."""
         return {"known": self.known, "presumed": dict(self._presumed), "inputs": self.inputs}
 
-    def take_kept(
-        self, kept: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
-    ) -> None:
+    def restore(self, kept: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> None:
         """Go on from what instances have `kept`: the columns that the first of them knew.
 
         Args:

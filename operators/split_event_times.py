@@ -105,13 +105,13 @@ class SplitEventTimes:
             "late_rows": self.late_rows,
         }
 
-    def take_kept(self, kept: Sequence[Mapping[str, Any]]) -> None:
+    def restore(self, kept: Sequence[Mapping[str, Any]]) -> None:
         """Go on from what instances kept; splits that are not of this one `observe` forgets."""
         self.watermark_ns = min(one["watermark_ns"] for one in kept)
         self.late_rows = sum(one["late_rows"] for one in kept)
         for one in kept:
             for split, latest in one["splits"].items():
-                self._add(split).take_kept([latest])
+                self._add(split).restore([latest])
                 self._assigners[split].catch_up(self.watermark_ns)
 
     def _add(self, split: str) -> EventTimeAssigner:

@@ -73,7 +73,7 @@ class Transform(ABC):
         """Return what it has learnt from its rows, and the rows kept back: picklable, a copy."""
         return {}
 
-    def take_learnt(
+    def restore_learnt(
         self, dealt: Sequence[Mapping[str, Any]], known: Sequence[Mapping[str, Any]]
     ) -> None:
         """Go on from what instances have returned from `learnt`, before the first row.
@@ -116,10 +116,10 @@ class Learning(Transform):
         """See `Transform.learnt`."""
         return {"schema": self._schema}
 
-    def take_learnt(
+    def restore_learnt(
         self, dealt: Sequence[Mapping[str, Any]], known: Sequence[Mapping[str, Any]]
     ) -> None:
-        """See `Transform.take_learnt`."""
+        """See `Transform.restore_learnt`."""
         found = (one["schema"] for one in (*dealt, *known))
         self._schema = self._schema or next(filter(None, found), None)
 
@@ -195,14 +195,14 @@ class MakesRows(Learning):
         waiting = [dict(row) for row in self._waiting]
         return {"columns": self._learnt.kept(), "waiting": waiting, "inputs": inputs}
 
-    def take_learnt(
+    def restore_learnt(
         self, dealt: Sequence[Mapping[str, Any]], known: Sequence[Mapping[str, Any]]
     ) -> None:
-        """See `Transform.take_learnt`."""
+        """See `Transform.restore_learnt`."""
         for one in dealt:
             self._waiting += one["waiting"]
             self._inputs += [(times, 0) for times, _ in one["inputs"]]
-        self._learnt.take_kept([one["columns"] for one in (*dealt, *known)], self._waiting)
+        self._learnt.restore([one["columns"] for one in (*dealt, *known)], self._waiting)
         self._schema = self._learnt.known
 
     def finish(self) -> Batch | None:

@@ -85,7 +85,7 @@ def _kept_file(text: str) -> Path | None:
                 os.unlink(made.name)
             raise
     except OSError as error:
-        _tell_not_kept(f"{folder}: {error.strerror}")
+        _warn_not_cached(f"{folder}: {error.strerror}")
         return None
     return path
 
@@ -105,11 +105,11 @@ def _folder() -> Path | None:
                 if own is not None:
                     own.joinpath(_FOLDER).mkdir(mode=0o700, exist_ok=True)
                     return own / _FOLDER
-    _tell_not_kept(f"{' and '.join(parents)} cannot be written, or others can write there")
+    _warn_not_cached(f"{' and '.join(parents)} cannot be written, or others can write there")
     return None
 
 
-def _tell_not_kept(reason: str) -> None:
+def _warn_not_cached(reason: str) -> None:
     """Say once in this process that loops are compiled again by every process, and why."""
     if reason not in _told:
         _told.add(reason)

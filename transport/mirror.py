@@ -108,7 +108,7 @@ class MirrorRing:
         self.finished_at = self.published if self._finished_flag else None
         """The position at which the stream ends, once that is known."""
         self.abandoned = False
-        """Whether the last check of the readers (`limit`, `ask_to_be_rung`) found that all have
+        """Whether the last check of the readers (`limit`, `request_wake_up`) found that all have
         closed: the stream is not needed any more."""
         self._poisoned = _ANY_BYTES
         tail = self.lowest_tail
@@ -235,11 +235,11 @@ class MirrorRing:
         self._limit_seen = limit = tail + self.capacity
         return limit
 
-    def ask_to_be_rung(self, tail: int) -> int:
+    def request_wake_up(self, tail: int) -> int:
         """Ask to be woken when all open readers have passed `tail`; return `limit`."""
         if self._closed:
             return self.limit
-        return self._see_tail(kernels.ask_to_be_rung(self._ring, self._layout.readers, tail))
+        return self._see_tail(kernels.request_wake_up(self._ring, self._layout.readers, tail))
 
     def writable(self, position: int, nbytes: int) -> tuple[memoryview, ...]:
         """Return the memory of [position, position + nbytes), in one piece or two.

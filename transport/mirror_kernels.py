@@ -125,7 +125,7 @@ def finish(ring: int, doorbells: int, count: int) -> None:
 
 
 @kernel("int64(int64, int64, int64)")
-def ask_to_be_rung(ring: int, readers: int, tail: int) -> int:
+def request_wake_up(ring: int, readers: int, tail: int) -> int:
     """Have the reader that moves the lowest tail to `tail` ring; return the lowest tail now."""
     if load(ring + WANTED_TAIL) != tail:
         store_release(ring + WANTED_TAIL, tail)

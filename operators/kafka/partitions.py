@@ -22,10 +22,10 @@ __all__ = [
     "Partition",
     "Place",
     "Places",
+    "checked_place",
     "owned",
     "position_of",
     "positions_in",
-    "take_place",
 ]
 
 BEGINNING = -2
@@ -69,7 +69,7 @@ class Places:
         return dict(self.offsets)
 
 
-def take_place(given: Any, topics: Sequence[str], name: str) -> Place:
+def checked_place(given: Any, topics: Sequence[str], name: str) -> Place:
     """Check where a user wants to begin or to end.
 
     Raises:

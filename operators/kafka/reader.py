@@ -141,12 +141,12 @@ class KafkaReader(SourceReader):
         if self._consumer is None:
             return None
         if not self._taken:
-            self._look_around()
+            self._look_for_changes()
             self._take(self._consumer.consume(max_rows, 0))
         while self._taken:
             partition, messages = self._taken.pop()
             if isinstance(messages, int):
-                self._come_to_end(partition, messages)
+                self._reach_end(partition, messages)
                 continue
             if len(messages) > max_rows:
                 self._taken.append((partition, messages[max_rows:]))
@@ -212,7 +212,7 @@ class KafkaReader(SourceReader):
         if self._consumer is not None:
             self._watch.close()
             if self._rules.group is not None:
-                self._tell_group(self._consumer, wait=True)
+                self._commit_to_group(self._consumer, wait=True)
             self._consumer.close()
             self._consumer = None
 
@@ -261,7 +261,7 @@ class KafkaReader(SourceReader):
         self._stop_at_end(partition, reading)
         return self._rows.rows(partition, messages, self._rejected) if messages else None
 
-    def _come_to_end(self, partition: Partition, offset: int) -> None:
+    def _reach_end(self, partition: Partition, offset: int) -> None:
         """Note that there is nothing more at present; what a log holds beside rows is behind."""
         reading = self._reading[partition]
         self._count_lost(reading, offset)
@@ -303,7 +303,7 @@ class KafkaReader(SourceReader):
 
     # --- the cluster ------------------------------------------------------------------------------
 
-    def _look_around(self) -> None:
+    def _look_for_changes(self) -> None:
         """Take new partitions, tell the group, and find out whether the cluster is there."""
         assert self._consumer is not None
         if self._errors.refused is not None:
@@ -312,7 +312,7 @@ class KafkaReader(SourceReader):
             now_ns = self._clock.monotonic_ns()
             if now_ns - self._told_ns >= _GROUP_COMMIT_NS:
                 self._told_ns = now_ns
-                self._tell_group(self._consumer, wait=False)
+                self._commit_to_group(self._consumer, wait=False)
         if self._bounded:
             return
         found = self._watch.look()
@@ -344,7 +344,7 @@ class KafkaReader(SourceReader):
             for partition in partitions
         ]
 
-    def _tell_group(self, consumer: confluent_kafka.Consumer, *, wait: bool) -> None:
+    def _commit_to_group(self, consumer: confluent_kafka.Consumer, *, wait: bool) -> None:
         """Commit what was read to the group, for monitoring alone: nothing depends on it."""
         told = [
             self._kafka.TopicPartition(*partition, one.next)

@@ -85,11 +85,13 @@ class _Changes(ChangedRecords):
         """The keys that were there before and may be gone; if not, the version has them."""
         with self._telling:
             if self._gone is None:
-                self._gone = Batch.concat([*(one.gone for one in self._before), self._gone_since()])
+                self._gone = Batch.concat(
+                    [*(one.gone for one in self._before), self._removed_since()]
+                )
                 self._before = ()
             return self._gone
 
-    def _gone_since(self) -> Batch:
+    def _removed_since(self) -> Batch:
         """Return those that are gone since the version before."""
         changed = self.sealed.changed()
         then, now = self.sealed.read(changed, before=True), self.sealed.read(changed)
@@ -225,7 +227,7 @@ class StateVersions:
             return self._made(epoch, [_marked(changes.gone), *made])
         changed: FindSlots = partial(getattr, changes, "slots")
         parts = [partial(_rows_of, sealed, changed, part) for part in range(sealed.parts)]
-        return self._named(epoch, [partial(_gone_rows, changes), *parts])
+        return self._named(epoch, [partial(_removed_rows, changes), *parts])
 
     def _made(self, epoch: int, batches: Iterable[Batch]) -> list[StateChunk]:
         rows = [_MadeRows(one) for n, one in enumerate(batches) if one.num_rows or n == 0]
@@ -255,7 +257,7 @@ def _no_slots() -> Slots:
     return np.empty(0, np.int64)
 
 
-def _gone_rows(changes: _Changes) -> Batch:
+def _removed_rows(changes: _Changes) -> Batch:
     return _marked(changes.gone)
 
 

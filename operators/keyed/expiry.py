@@ -89,7 +89,7 @@ class Expiry:
         self._ttl_ns, self._moment = ttl_ns, moment
         self._written: list[int] = []
 
-    def is_gone(self, slot: int) -> bool:
+    def is_expired(self, slot: int) -> bool:
         """Return whether the value of a record is gone at the time at hand."""
         return bool(self._times[slot] <= self._moment.read_ns)
 
@@ -195,7 +195,7 @@ class ExpiringMap(MapHandle):
 
     def _find(self, key: object) -> int:
         entry = super()._find(key)
-        if entry >= 0 and self.expiry.is_gone(entry):
+        if entry >= 0 and self.expiry.is_expired(entry):
             self._remove(self._slot(), entry)
             return -1
         return entry
@@ -205,7 +205,7 @@ class ExpiringMap(MapHandle):
         owner = self._ids[slot]
         for word in super()._words():
             entry = self._entries.find(owner, word)
-            if self.expiry.is_gone(entry):
+            if self.expiry.is_expired(entry):
                 self._remove(slot, entry)
         return super()._words()
 
@@ -250,7 +250,7 @@ def _start(self: Any, keyed: KeyedStore, ttl_ns: int, moment: Moment) -> None:
 def _fresh(method: Callable[..., Any], *, writes: bool) -> Callable[..., Any]:
     def call(self: Any, *arguments: Any) -> Any:
         slot = self._cursor[0]
-        if slot is not None and self.expiry.is_gone(slot):
+        if slot is not None and self.expiry.is_expired(slot):
             self.clear()
         result = method(self, *arguments)
         if writes and arguments[-1:] != (None,):

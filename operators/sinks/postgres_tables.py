@@ -142,7 +142,7 @@ class PostgresTable:
         from psycopg import sql
 
         lock_for_transaction(connection, _CREATION)
-        if self._is_there(connection, COMMITS):
+        if self._table_exists(connection, COMMITS):
             return
         connection.execute(
             sql.SQL(
@@ -213,7 +213,7 @@ class PostgresTable:
         """Return how many rows of parts are staged in a table, 0 if it is gone."""
         from psycopg import sql
 
-        if not self._is_there(connection, stage):
+        if not self._table_exists(connection, stage):
             return 0
         row = connection.execute(
             sql.SQL("SELECT count(*) FROM {} WHERE whale_part = ANY(%s)").format(
@@ -340,7 +340,7 @@ class PostgresTable:
             action=action,
         )
 
-    def _is_there(self, connection: Connection, name: str) -> bool:
+    def _table_exists(self, connection: Connection, name: str) -> bool:
         qualified = self.qualified(name).as_string(connection)
         row = connection.execute("SELECT to_regclass(%s)", (qualified,)).fetchone()
         return row is not None and row[0] is not None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...configs.errors import InputError
 from ..kafka.client import KafkaCluster
 from ..kafka.offsets import Questions
-from ..kafka.partitions import BEGINNING, owned, positions_in, take_place
+from ..kafka.partitions import BEGINNING, checked_place, owned, positions_in
 from ..kafka.reader import KafkaReader, ReadingRules
 from ..kafka.values import RowFormat, take_columns
 from .arrow_reader import kept_columns
@@ -199,8 +199,8 @@ def kafka(
         names,
         _rows(value, take_schema(schema), take_columns(columns)),
         ReadingRules(on_expired, group, find_partitions_s, _UNREACHABLE_S),
-        take_place(start, names, "start"),
-        None if end is None else take_place(end, names, "end"),
+        checked_place(start, names, "start"),
+        None if end is None else checked_place(end, names, "end"),
     )
 
 

@@ -220,7 +220,7 @@ class RowReader(SourceReader):
         """Go on from what was learnt before; the names and types of the columns."""
         if columns is not None:
             known = take_schema(dict(columns))
-            self._learnt.take_kept([{"known": known, "presumed": presumed or {}}], ())
+            self._learnt.restore([{"known": known, "presumed": presumed or {}}], ())
 
     def position(self) -> Position | None:
         """Return the rows left, and what was learnt; None for an iterator, which has none."""

@@ -45,7 +45,7 @@ class EpochAligner:
 
     def waits(self, ring: int) -> bool:
         """Whether a ring has come to the marker, so that nothing may be read from it."""
-        return self.epoch is not None and bool(self._open[ring]) and self._has_come(ring)
+        return self.epoch is not None and bool(self._open[ring]) and self._has_arrived(ring)
 
     def is_open(self, ring: int, producer: int) -> bool:
         """Whether a producer of a ring has not ended."""
@@ -54,7 +54,7 @@ class EpochAligner:
     @property
     def aligned(self) -> bool:
         """Whether all rings have come to the marker, so that the snapshot is due."""
-        return self.epoch is not None and all(map(self._has_come, range(len(self._open))))
+        return self.epoch is not None and all(map(self._has_arrived, range(len(self._open))))
 
     @property
     def ended(self) -> bool:
@@ -129,5 +129,5 @@ class EpochAligner:
         for marked in self._marked:
             marked.clear()
 
-    def _has_come(self, ring: int) -> bool:
+    def _has_arrived(self, ring: int) -> bool:
         return self._open[ring] <= self._marked[ring]

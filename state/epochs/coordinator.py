@@ -37,7 +37,7 @@ from .coordinator_events import (
     ManifestWritten,
     Part,
     ReleaseEpoch,
-    SavepointAsked,
+    SavepointRequested,
     SnapshotFailed,
     SnapshotWritten,
     Task,
@@ -88,8 +88,8 @@ class EpochCoordinator:
         self._ended: dict[Task, TaskEnded] = {}
         self._aligned: set[Task] = set()
         self._parts: dict[Task, Part] = {}
-        self._asked: SavepointAsked | None = None
-        self._serves: SavepointAsked | None = None  # what the present epoch was asked for
+        self._asked: SavepointRequested | None = None
+        self._serves: SavepointRequested | None = None  # what the present epoch was asked for
         self._is_last = False
         self._commit = CommitRetries(rules)
         self._begun_ms: int | None = None
@@ -102,7 +102,7 @@ class EpochCoordinator:
         return self._commit.begin(epoch)
 
     @property
-    def serves(self) -> SavepointAsked | None:
+    def serves(self) -> SavepointRequested | None:
         """What the user asked the present epoch for, or the last one; None: it began by itself."""
         return self._serves
 
@@ -115,7 +115,7 @@ class EpochCoordinator:
         match event:
             case TimePassed():
                 return self._tick(now_ms)
-            case SavepointAsked():
+            case SavepointRequested():
                 self._ask(event)
                 return self._tick(now_ms)
             case Aligned(task, epoch):
@@ -222,9 +222,9 @@ class EpochCoordinator:
         self.over = self._is_last
         return [ReleaseEpoch(self._commit.epoch), *self._tick(now_ms)]
 
-    def _ask(self, asked: SavepointAsked) -> None:
+    def _ask(self, asked: SavepointRequested) -> None:
         stop = asked.stop or (self._asked is not None and self._asked.stop)
-        self._asked = SavepointAsked(stop)
+        self._asked = SavepointRequested(stop)
 
     # --- checks -----------------------------------------------------------------------------------
 

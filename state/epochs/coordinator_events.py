@@ -82,7 +82,7 @@ class CommitFailed:
 
 
 @dataclass(frozen=True)
-class SavepointAsked:
+class SavepointRequested:
     """Event: the user wants a snapshot now; with `stop`, sources read nothing behind it."""
 
     stop: bool = False
@@ -102,7 +102,7 @@ Event = (
     | ManifestFailed
     | Committed
     | CommitFailed
-    | SavepointAsked
+    | SavepointRequested
     | TimePassed
 )
 

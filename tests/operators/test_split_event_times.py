@@ -137,7 +137,7 @@ def test_splits_that_move_take_their_watermarks_along():
     first.assign("a", batch([100]))
     second.assign("b", batch([70, 60]))
     for one, splits in ((both, {"a": True, "b": True}), (none, {"c": True})):
-        one.take_kept([first.kept(), second.kept()])
+        one.restore([first.kept(), second.kept()])
         one.observe(splits, 0)
         assert (one.watermark_ns, one.late_rows) == (69, 1)
     assert times_of(both.assign("a", batch([99, 100]))[0]) == [100]
@@ -151,7 +151,7 @@ def test_it_goes_on_from_what_was_kept():
     first.assign("a", batch([100]))
     first.assign("b", batch([70]))
     second = SplitEventTimes(EventTime("t", BEHIND / 1e6, "ns", "drop"), "s")
-    second.take_kept([first.kept()])
+    second.restore([first.kept()])
     assert second.watermark_ns == first.watermark_ns == 64
     for one in (first, second):
         assert times_of(one.assign("a", batch([94, 95, 120]))[0]) == [95, 120]

@@ -377,7 +377,7 @@ FAULTS: list[tuple[str, type | ModuleType, str, Callable[..., Any]]] = [
     ("store", Claim, "holds", hold_for_ever),
     ("store", NewestNote, "lets_count", count_whatever_is_there),
     ("store", checkpoint_store, "read_note", rely_on_the_listing),
-    ("tasks", LearntSchema, "take_kept", forget_what_was_learnt),
+    ("tasks", LearntSchema, "restore", forget_what_was_learnt),
     ("tasks", WatermarkTracker, "_advance", follow_the_fastest),
 ]
 

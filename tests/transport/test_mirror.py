@@ -171,7 +171,7 @@ def test_readers_ring_where_they_were_asked_to():
         put(producer, bytes(1000))
     carry(tap, target, tap.head)
     target.publish()
-    assert target.ask_to_be_rung(2048) == RING_BYTES
+    assert target.request_wake_up(2048) == RING_BYTES
 
     def ready() -> bool:
         """Be asked once, when the sleep has been announced; then read, which rings."""
@@ -179,7 +179,7 @@ def test_readers_ring_where_they_were_asked_to():
         return False
 
     assert bell.wait(60_000_000_000, ready)
-    assert target.ask_to_be_rung(4096) == 3072 + RING_BYTES
+    assert target.request_wake_up(4096) == 3072 + RING_BYTES
 
 
 def test_a_mirror_over_shared_memory_serves_other_processes_readers():
@@ -195,7 +195,7 @@ def test_a_mirror_over_shared_memory_serves_other_processes_readers():
     assert take(reader) == [b"far"]
     assert reader.closed_by_peer
     assert (target.abandoned, target.limit) == (True, 64 + (1 << 16))
-    assert target.ask_to_be_rung(1) == target.limit
+    assert target.request_wake_up(1) == target.limit
     reader.close()
 
 

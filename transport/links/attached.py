@@ -396,7 +396,7 @@ class Incoming:
         receiver = self.receiver
         if self._settled:
             return None
-        limit = self.mirror.ask_to_be_rung(receiver.wanted_limit - receiver.capacity)
+        limit = self.mirror.request_wake_up(receiver.wanted_limit - receiver.capacity)
         return receiver.grant_due(self._within_fence(limit), now_ns)
 
     def subscription(self) -> Grant:

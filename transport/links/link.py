@@ -171,8 +171,8 @@ class Link:
         another ProtocolError, after which the link is broken, if the peer wants what is not held.
         """
         if self.role is Role.PARENT:
-            self._tell_parent(buffers, now_ns)
-        self._tell_alive(buffers, now_ns)
+            self._send_to_parent(buffers, now_ns)
+        self._send_heartbeat(buffers, now_ns)
         self._send_control(buffers)
         if self.role is Role.CHILD:
             self._send_data(buffers, max_bytes)
@@ -196,7 +196,7 @@ class Link:
         self.traffic.messages_sent += 1
         self.traffic.bytes_sent += HEADER_BYTES + length
 
-    def _tell_parent(self, buffers: Buffers, now_ns: int) -> None:
+    def _send_to_parent(self, buffers: Buffers, now_ns: int) -> None:
         """Tell the parent which streams this host leaves, subscribes, and has room for."""
         for stream in self.peer.farewells:
             self._append(buffers, GOODBYE, stream)
@@ -225,7 +225,7 @@ class Link:
         detail = exponent | incoming.number << CAPACITY_BITS
         self._append(buffers, SUBSCRIBE, incoming.stream, received, limit - received, detail=detail)
 
-    def _tell_alive(self, buffers: Buffers, now_ns: int) -> None:
+    def _send_heartbeat(self, buffers: Buffers, now_ns: int) -> None:
         """Send a heartbeat if one is due, or to answer one, or to acknowledge control messages."""
         inbox = self.peer.inbox
         taken = inbox.taken & SEQUENCE_MASK

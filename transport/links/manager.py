@@ -99,7 +99,7 @@ class LinkConnection(Protocol):
         """Drop what still comes of `stream`, which is about to get another parent."""
         ...
 
-    def say_goodbye(self, link: Link) -> None:
+    def send_goodbye(self, link: Link) -> None:
         """Tell the peer that this side closes on purpose, if that can be done at once."""
         ...
 
@@ -420,7 +420,7 @@ class LinkManager(Generic[H, C]):
         """Close a link on purpose, and tell the peer."""
         link = connection.link
         assert link is not None, "only links are hung up"
-        connection.say_goodbye(link)
+        connection.send_goodbye(link)
         self._end(connection)
 
     def _end(self, connection: C) -> None:

@@ -93,14 +93,14 @@ class Acceptor:
                 self._make_room(now_ns, prove, refuse)
             connection = self.enter(sock, now_ns)
             begin(connection)
-            _prove_unasked(connection, now_ns, prove)  # its HELLO may have come with it
+            _prove_unprompted(connection, now_ns, prove)  # its HELLO may have come with it
         return True
 
     def _make_room(self, now_ns: int, prove: Prove, refuse: Refuse) -> None:
         """Evict the half-open connection that is next, unless it has just made progress."""
         connection = self.next_to_go()
         introduced = connection.side.introduced
-        _prove_unasked(connection, now_ns, prove)
+        _prove_unprompted(connection, now_ns, prove)
         if connection in self and connection.side.introduced == introduced:
             msg = "too many connections waited for their proof, this one the longest"
             refuse(connection, LinkBrokenError(msg, "evicted"), now_ns)
@@ -159,7 +159,7 @@ class Acceptor:
             self._listener.close()
 
 
-def _prove_unasked(connection: TcpConnection, now_ns: int, prove: Prove) -> None:
+def _prove_unprompted(connection: TcpConnection, now_ns: int, prove: Prove) -> None:
     """Carry a handshake on whether or not the watcher has said that something is there."""
     connection.readable = connection.writable = True
     prove(connection, now_ns)

@@ -255,7 +255,7 @@ class TcpConnection:
         over = self.side.done if self.step is None else not self.step.needs
         return over and not self._pending
 
-    def say_goodbye(self, link: Link) -> None:
+    def send_goodbye(self, link: Link) -> None:
         """Tell the peer that this side closes on purpose, if that can be done at once."""
         try:
             if self._flush() >= 0 and not self._pending:

@@ -72,4 +72,4 @@ class Descriptors:
         wanted = connection.needs_room
         if wanted is not connection.told_of_room and connection in self:
             connection.told_of_room = wanted
-            self._watch.tell_of_room(connection.fd, wanted=wanted)
+            self._watch.watch_for_room(connection.fd, wanted=wanted)

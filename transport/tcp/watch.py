@@ -60,7 +60,7 @@ class SocketWatch:
         """Watch a connection; also when there is room to send."""
         self._epoll.register(fd, _WITH_ROOM)
 
-    def tell_of_room(self, fd: int, *, wanted: bool) -> None:
+    def watch_for_room(self, fd: int, *, wanted: bool) -> None:
         """Report when there is room to send, or not: each acknowledgement makes some."""
         self._epoll.modify(fd, _WITH_ROOM if wanted else _WITHOUT_ROOM)
 

@@ -276,7 +276,7 @@ class VerbsConnection:
             return None
         return RemoteMemory(message.stream, region.rkey, mirror.data_address, mirror.capacity)
 
-    def say_goodbye(self, link: Link) -> None:
+    def send_goodbye(self, link: Link) -> None:
         """Send a farewell, and wait for its acknowledgement for a bounded number of polls."""
         try:
             if not self.unsent:

@@ -87,10 +87,12 @@ class CheckpointOptions:
             return assignment
         point, manifest = found
         check_restorable(assignment.plan.logical, manifest, self.restore_without)
-        return going_on(assignment, point, manifest)
+        return resumed_assignment(assignment, point, manifest)
 
 
-def going_on(assignment: Assignment, point: RestorePoint, manifest: Manifest) -> Assignment:
+def resumed_assignment(
+    assignment: Assignment, point: RestorePoint, manifest: Manifest
+) -> Assignment:
     """Return a job that goes on from an epoch of another job."""
     lineage = manifest.lineage
     history = (*lineage.restored, (lineage.job, manifest.epoch))
@@ -131,14 +133,14 @@ def find_manifest(restore: str, url: str) -> tuple[RestorePoint, Manifest] | Non
 
 
 @dataclass(frozen=True)
-class KeptJob:
+class SavedJob:
     """What is kept beside checkpoints: the job as it was submitted, and where it ran."""
 
     on: Where
     envelope: Envelope
 
 
-def keep_for_resume(assignment: Assignment, on: Where) -> None:
+def save_for_resume(assignment: Assignment, on: Where) -> None:
     """Keep a job that takes checkpoints beside them, for `resume`.
 
     Raises:
@@ -154,10 +156,10 @@ def keep_for_resume(assignment: Assignment, on: Where) -> None:
                 " submitted job are others: name a folder or a URL that all of them reach"
             )
             raise UsageError(msg)
-        store.write_job(assignment.job_id, pickle.dumps(KeptJob(on, seal(assignment))))
+        store.write_job(assignment.job_id, pickle.dumps(SavedJob(on, seal(assignment))))
 
 
-def kept_job(path: str) -> tuple[Assignment, Where, RestorePoint, Manifest]:
+def load_job(path: str) -> tuple[Assignment, Where, RestorePoint, Manifest]:
     """Return the job that wrote the newest checkpoint at a path, where it ran, and that checkpoint.
 
     Raises:
@@ -180,7 +182,7 @@ def kept_job(path: str) -> tuple[Assignment, Where, RestorePoint, Manifest]:
         )
         raise InputError(msg)
     kept = pickle.loads(packed)  # noqa: S301  # the user's own folder, as they name it
-    assert isinstance(kept, KeptJob)
+    assert isinstance(kept, SavedJob)
     _check_versions(kept.envelope, job, path)
     return unseal(kept.envelope), kept.on, point, manifest
 

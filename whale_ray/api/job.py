@@ -84,7 +84,7 @@ class JobRunner(ABC):
         """Request the end of the job behind a savepoint; UsageError without checkpoints."""
         raise UsageError(_NO_SAVEPOINTS)
 
-    def ask_savepoint(self) -> int:
+    def request_savepoint(self) -> int:
         """Request a savepoint, and return its number; UsageError without checkpoints."""
         raise UsageError(_NO_SAVEPOINTS)
 
@@ -316,7 +316,7 @@ class Job:
         number: int | None = None
         while True:
             has_ended = self.state not in ALIVE
-            number = self._runner.ask_savepoint() if number is None else number
+            number = self._runner.request_savepoint() if number is None else number
             place = self._runner.savepoint_of(number)
             if place:
                 return place
@@ -455,9 +455,9 @@ class SupervisorRunner(JobRunner):
         """See `JobRunner.stop_with_savepoint`."""
         self._supervisor.stop_with_savepoint()
 
-    def ask_savepoint(self) -> int:
-        """See `JobRunner.ask_savepoint`."""
-        return self._supervisor.ask_savepoint()
+    def request_savepoint(self) -> int:
+        """See `JobRunner.request_savepoint`."""
+        return self._supervisor.request_savepoint()
 
     def savepoint_of(self, number: int) -> str | None:
         """See `JobRunner.savepoint_of`."""

@@ -45,7 +45,7 @@ from ..plan.logical import LogicalPlan, OperatorKind
 from ..plan.preflight import unbounded_sources
 from ..plan.requests import ClusterNode, worker_demands
 from ..ray_bridge.session import RaySession, check_outlives_process, connect_ray
-from .checkpoints import keep_for_resume
+from .checkpoints import save_for_resume
 from .cluster_options import RayOptions
 from .job import Job, JobRunner
 
@@ -82,7 +82,7 @@ def submit_to_ray(
         undo.callback(release, assignment)
         if detach:
             _check_detachable(assignment)
-        keep_for_resume(assignment, "ray")
+        save_for_resume(assignment, "ray")
         plan, job_id = assignment.plan, assignment.job_id
         follows = not detach and not ray_prints_output()
         keep_envelope(job_id, _sealed(assignment, options.runtime_env, follows))
@@ -266,9 +266,9 @@ class RayRunner(JobRunner):
         """See `JobRunner.stop_with_savepoint`."""
         _answer_of(self._controller.stop_with_savepoint.remote())
 
-    def ask_savepoint(self) -> int:
-        """See `JobRunner.ask_savepoint`."""
-        return int(_answer_of(self._controller.ask_savepoint.remote()))
+    def request_savepoint(self) -> int:
+        """See `JobRunner.request_savepoint`."""
+        return int(_answer_of(self._controller.request_savepoint.remote()))
 
     def savepoint_of(self, number: int) -> str | None:
         """See `JobRunner.savepoint_of`."""
@@ -323,9 +323,9 @@ class DetachedRunner(JobRunner):
         """See `JobRunner.stop_with_savepoint`."""
         _answer_of(self._controller.stop_with_savepoint.remote())
 
-    def ask_savepoint(self) -> int:
-        """See `JobRunner.ask_savepoint`."""
-        return int(_answer_of(self._controller.ask_savepoint.remote()))
+    def request_savepoint(self) -> int:
+        """See `JobRunner.request_savepoint`."""
+        return int(_answer_of(self._controller.request_savepoint.remote()))
 
     def savepoint_of(self, number: int) -> str | None:
         """See `JobRunner.savepoint_of`."""

@@ -36,9 +36,9 @@ from ..transport.clock import Clock, SystemClock
 from .checkpoints import (
     CheckpointOptions,
     Where,
-    going_on,
-    keep_for_resume,
-    kept_job,
+    load_job,
+    resumed_assignment,
+    save_for_resume,
     warn_without_checkpoints,
 )
 from .cluster_options import RayOptions
@@ -332,7 +332,7 @@ def resume(
         InputError: a file of the checkpoint is damaged, or lacks.
         OutputError: another job uses the folder.
     """
-    before, ran_on, point, manifest = kept_job(str(path))
+    before, ran_on, point, manifest = load_job(str(path))
     settings = before.settings.with_overrides({"checkpoints.url": point.url})
     logical = before.plan.logical
     workers = workers or before.plan.workers
@@ -341,7 +341,7 @@ def resume(
         planned: PhysicalPlan = plan(logical, settings, workers, nodes=nodes)
         job_id = new_job_id(logical.name)
         begun = Assignment(job_id, planned, settings, decisions=before.decisions)
-        return going_on(begun, point, manifest)
+        return resumed_assignment(begun, point, manifest)
 
     options = RayOptions(address, detach, queue, runtime_env)
     _check_where(on or ran_on, (), options)
@@ -366,7 +366,7 @@ def start_on_processes(assignment: Assignment, places: Sequence[HostPlace] = ())
 
     name = assignment.plan.name
     _stop_earlier_job(name)
-    keep_for_resume(assignment, "processes")
+    save_for_resume(assignment, "processes")
     clock = SystemClock()
     recorder = recorder_of(assignment, clock)
     supervisor = Supervisor(assignment, ProcessFleet(places), clock, recorder=recorder)

@@ -105,12 +105,12 @@ class Adaptation:
         """
         self._attempt, self._seen = attempt, {}
         self._due_ns = now_ns
-        self._tell_limits()
+        self._send_limits()
 
     def _adapt(self, loads: LoadsBetween, now_ns: int) -> None:
         changes = [self._adapt_slices(self._plan.edges[one], loads, now_ns) for one in self._slices]
         if any(changes):
-            self._tell_limits()
+            self._send_limits()
         for stage in self._plan.stages:
             if stage.id in self._scaling:
                 found = self._scaling[stage.id].observe(loads.work_of(stage))
@@ -141,7 +141,7 @@ class Adaptation:
         )
         self.decisions.add(step, now_ns)
 
-    def _tell_limits(self) -> None:
+    def _send_limits(self) -> None:
         """Tell the workers the limits of all edges, if slices follow the rate at all."""
         limits = {
             edge: SliceLimits(policy.wait_ns, policy.rows) for edge, policy in self._slices.items()

@@ -64,7 +64,7 @@ from .controller_events import (
     Respawn,
     Respawned,
     Returned,
-    StopAsked,
+    StopRequested,
     Tick,
 )
 from .member_names import MemberNames
@@ -101,7 +101,7 @@ class JobController:
         self._repairs = self._attempt.repairs
         self._aborting = False  # while RESTARTING: members may still be busy
         self._deadline_ns: int | None = None
-        self._stop: StopAsked | None = None
+        self._stop: StopRequested | None = None
         self._failing = False  # stays True when the job has ended
         self._error: WhaleError | None = None
         self._stopped = False  # behind its savepoint: FAILING is then how it ends in order
@@ -157,7 +157,7 @@ class JobController:
         """
         self._attempt.number = progress.attempt
         if progress.draining or progress.stopping:
-            self._stop = StopAsked(progress.draining, progress.stopping)
+            self._stop = StopRequested(progress.draining, progress.stopping)
         self._steps.exchanged = progress.exchanged
         self._counted_attempt, self._stopped = progress.counted_attempt, progress.stopped
         if progress.failing:
@@ -201,8 +201,8 @@ class JobController:
                 return self._respawned(event.member, now_ns)
             case AttemptLost():
                 return self._attempt_lost(event, now_ns)
-            case StopAsked():
-                return self._stop_asked(event, now_ns)
+            case StopRequested():
+                return self._stop_requested(event, now_ns)
             case Published():
                 return self._published(event)
             case EpochCounted() | EpochsOver() | EpochsFailed() if event.attempt != self.attempt:
@@ -250,7 +250,7 @@ class JobController:
             return [RelayLost(member), *self._attempt.call_rejoin(member)]
         if is_lost:
             lost = f"{self._names.of(member)} lost attempt {event.attempt}: {error}"
-            return self._begin_anew(lost, set(), now_ns)
+            return self._restart_attempt(lost, set(), now_ns)
         return self._fail(error, now_ns)
 
     def _died(self, event: Died, now_ns: int) -> list[Action]:
@@ -271,7 +271,7 @@ class JobController:
         if self._attempt.is_relay(member) and self.phase is JobPhase.RUNNING:
             count = self._repairs.count
             died = f"{died}, after {count} relays were replaced (multicast.repairs_max)"
-        return self._begin_anew(died, {member}, now_ns)
+        return self._restart_attempt(died, {member}, now_ns)
 
     def _respawned(self, member: int, now_ns: int) -> list[Action]:
         self._attempt.unspawned.discard(member)
@@ -283,7 +283,7 @@ class JobController:
         is_running = event.attempt == self.attempt and self.phase is JobPhase.RUNNING
         if not is_running or (self._have_workers_ended and not self._awaits_epochs):
             return []
-        return self._begin_anew(event.reason, set(), now_ns)
+        return self._restart_attempt(event.reason, set(), now_ns)
 
     def _epochs_over(self, event: EpochsOver, now_ns: int) -> list[Action]:
         """Go on to the end: nothing of this attempt can be lost any more."""
@@ -324,7 +324,7 @@ class JobController:
         """Enter the phase of the present step; running and staging have no deadline."""
         if self._steps.method == "run":
             self.phase, self._deadline_ns = JobPhase.RUNNING, None
-            return self._drain_if_asked(now_ns)
+            return self._drain_if_requested(now_ns)
         if self._steps.method == "stage":
             self.phase, self._deadline_ns = JobPhase.STAGING, None
         return []
@@ -366,7 +366,7 @@ class JobController:
 
     # --- restart --------------------------------------------------------------------------------
 
-    def _begin_anew(self, reason: str, died: set[int], now_ns: int) -> list[Action]:
+    def _restart_attempt(self, reason: str, died: set[int], now_ns: int) -> list[Action]:
         """Restart the job, or fail it if it may not be restarted (again)."""
         restarts = self.attempt - self._counted_attempt
         refusal = self._limits.refusal(restarts, is_draining=self.draining)
@@ -411,12 +411,12 @@ class JobController:
         failing = self.phase is JobPhase.FAILING
         return self._end_if_quiet() if failing else self._reopen_if_ready(now_ns)
 
-    def _stop_asked(self, event: StopAsked, now_ns: int) -> list[Action]:
+    def _stop_requested(self, event: StopRequested, now_ns: int) -> list[Action]:
         if self.phase is JobPhase.FAILING:
             return []
         if self.phase is JobPhase.PUBLISHING:
             # Too late to change the outcome, but a successor must not begin anew.
-            self._stop = StopAsked(drain=True)
+            self._stop = StopRequested(drain=True)
             return []
         begins = self.phase in (JobPhase.STARTING, JobPhase.RESTARTING)
         begins_anew = begins and (self.attempt > 0 or self.phase is JobPhase.RESTARTING)
@@ -427,9 +427,9 @@ class JobController:
         if begins_anew or not event.drain:
             return self._fail(None, now_ns)
         self._stop = event
-        return self._drain_if_asked(now_ns)
+        return self._drain_if_requested(now_ns)
 
-    def _drain_if_asked(self, now_ns: int) -> list[Action]:
+    def _drain_if_requested(self, now_ns: int) -> list[Action]:
         if not self.draining or self.phase is not JobPhase.RUNNING:
             return []
         self._deadline_ns = now_ns + self._limits.drain_timeout_ns
@@ -465,7 +465,7 @@ class JobController:
                 set(late_relays) & self._attempt.unspawned
             )  # the others rejoin, and are aborted
             late = self._names.not_in_time(late_relays, "come back")
-            return self._begin_anew(late, absent, now_ns)
+            return self._restart_attempt(late, absent, now_ns)
         if self._deadline_ns is None or now_ns < self._deadline_ns:
             return []
         self._deadline_ns = None

@@ -57,7 +57,7 @@ class AttemptLost:
 
 
 @dataclass(frozen=True)
-class StopAsked:
+class StopRequested:
     """Event: the user wants the job to end.
 
     With `drain`, after all rows read have come out; with `savepoint`, once that is taken.
@@ -108,7 +108,7 @@ class Tick:
 
 EpochNews = EpochCounted | EpochsOver | EpochsFailed
 MemberEvent = Returned | Raised | Died | Respawned | AttemptLost
-Event = MemberEvent | StopAsked | Published | EpochNews | Tick
+Event = MemberEvent | StopRequested | Published | EpochNews | Tick
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ class EpochSession:
             self._tell(EpochForgotten(self._last))  # its snapshots went to the former controller
         if restored:
             self._perform(coordinator.resume(restored), now_ns)
-        self.savepoints.ask_again()
+        self.savepoints.request_again()
         for ended in () if inherited is None else inherited.ended.values():
             self._handle(ended, now_ns)
 
@@ -169,7 +169,7 @@ class EpochSession:
         if self._coordinator is not None:
             for result in self.writer.poll():
                 self._handle(result, now_ns)
-            asked = self.savepoints.next_ask()
+            asked = self.savepoints.next_request()
             self._handle(events.TimePassed() if asked is None else asked, now_ns)
         if self.writer.lost is not None:
             self._told = [EpochsFailed(self._attempt, self.writer.lost)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from ..state.epochs.coordinator_events import SavepointAsked
+from ..state.epochs.coordinator_events import SavepointRequested
 
 _KEPT = 1024
 """Whereabouts of savepoints that are remembered for those who asked; the oldest are forgotten."""
@@ -48,21 +48,21 @@ class Savepoints:
 
     # --- for the session --------------------------------------------------------------------------
 
-    def ask_again(self) -> None:
+    def request_again(self) -> None:
         """Ask the coordinator of a new attempt for what was not served."""
         self._told, self._serving, self._has_told_stop = self._written, None, False
 
-    def next_ask(self) -> SavepointAsked | None:
+    def next_request(self) -> SavepointRequested | None:
         """Return what the coordinator has not been asked for yet."""
         if self.stops and not self._has_told_stop:
             self._has_told_stop, self._told = True, self._asked
-            return SavepointAsked(stop=True)
+            return SavepointRequested(stop=True)
         if self._told < self._asked:
             self._told = self._asked
-            return SavepointAsked()
+            return SavepointRequested()
         return None
 
-    def begun(self, epoch: int, serves: SavepointAsked | None) -> None:
+    def begun(self, epoch: int, serves: SavepointRequested | None) -> None:
         """Note that an epoch has begun, and whether it serves those who asked until now."""
         self._serving = None if serves is None else epoch
         self._begun = self._told

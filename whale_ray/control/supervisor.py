@@ -93,7 +93,7 @@ class Supervisor:
         if has_checkpoints(assignment):
             self._epochs = self._new_epochs(CheckpointStore.at(settings.checkpoints.url))
         self._snapshots = SnapshotHistory()
-        self._adaptation = Adaptation(assignment, self._tell_workers, clock)
+        self._adaptation = Adaptation(assignment, self._send_to_workers, clock)
         self._exports = ExitStack()
         self.reader = JobReader(
             assignment.job_id,
@@ -149,14 +149,14 @@ class Supervisor:
 
     def stop(self, drain: bool) -> None:
         """Ask for the end of the job; with `drain`, after all rows read have come out."""
-        self._ask_for_end(e.StopAsked(drain))
+        self._request_end(e.StopRequested(drain))
 
     def stop_with_savepoint(self) -> None:
         """Ask for the end of the job behind a savepoint; UsageError for one without checkpoints."""
         self._savepoints.stop()
-        self._ask_for_end(e.StopAsked(drain=False, savepoint=True))
+        self._request_end(e.StopRequested(drain=False, savepoint=True))
 
-    def ask_savepoint(self) -> int:
+    def request_savepoint(self) -> int:
         """Ask for a savepoint, return its number; UsageError for a job without checkpoints."""
         return self._savepoints.ask()
 
@@ -171,7 +171,7 @@ class Supervisor:
             raise UsageError(msg)
         return self._epochs.savepoints
 
-    def _ask_for_end(self, command: e.StopAsked) -> None:
+    def _request_end(self, command: e.StopRequested) -> None:
         if command not in self._commands:  # repetitions change nothing, and none is dropped
             self._commands.append(command)
 
@@ -267,7 +267,7 @@ class Supervisor:
             for action in actions:
                 self._perform(action)
             actions = []
-            self._ask_for_snapshots(interval_ns)
+            self._request_snapshots(interval_ns)
             event = self._next_event(interval_ns)
             if isinstance(event, SnapshotTaken):
                 self._take_snapshot(event)
@@ -358,14 +358,14 @@ class Supervisor:
         attempt = self._controller.attempt
         if self._addressing is not None and self._addressed_attempt != attempt:
             self._addressed_attempt = attempt
-            self._tell_workers(self._addressing)
+            self._send_to_workers(self._addressing)
 
-    def _tell_workers(self, content: object) -> None:
+    def _send_to_workers(self, content: object) -> None:
         """Send a message to all workers of the attempt."""
         for worker in range(self._assignment.plan.workers):
             self._fleet.call(worker, self._controller.attempt, "tell", (content,))
 
-    def _ask_for_snapshots(self, interval_ns: int) -> None:
+    def _request_snapshots(self, interval_ns: int) -> None:
         now_ns = self._clock.monotonic_ns()
         if self._controller.phase is JobPhase.RUNNING and now_ns >= self._next_snapshot_ns:
             self._next_snapshot_ns = now_ns + interval_ns

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..configs.settings import MulticastSettings
-from ..multicast.tree_messages import Relocated, TreeNews
+from ..multicast.tree_messages import Relocated, TreeReport
 from ..multicast.tree_state import Goal, SwitchReport, TreeLoad, TreeState
 from ..multicast.trees import Tree
 from ..plan.streams import StreamPlan
@@ -149,7 +149,7 @@ class TreeSession:
         """Take a relay's answers and loads."""
         if self._controller is None or message.attempt != self._attempt:
             return
-        assert isinstance(message.content, TreeNews)
+        assert isinstance(message.content, TreeReport)
         for stream, answer in message.content.answers:
             self._send(self._controller.answered(stream, answer, now_ns))
         for load in message.content.loads:

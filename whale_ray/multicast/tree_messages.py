@@ -81,8 +81,8 @@ def check_addressing(name: Addressing) -> Addressing:
 
 
 @dataclass(frozen=True)
-class TreeNews:
-    """From a relay: its vertices' answers, by stream, and the loads of its streams."""
+class TreeReport:
+    """From a relay to the controller: its vertices' answers, by stream, and its streams' loads."""
 
     answers: tuple[tuple[int, Message], ...] = ()
     loads: tuple[StreamLoad, ...] = ()

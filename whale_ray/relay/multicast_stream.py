@@ -85,7 +85,7 @@ class MulticastStream:
         parent = self.vertex.parent
         return parent is not None and self._acknowledged != (parent, self.vertex.acknowledgement)
 
-    def take_failures(self) -> set[Vertex]:
+    def new_failures(self) -> set[Vertex]:
         """Return the hosts that were reported as failed since the last call.
 
         A host is returned again if a later epoch reports it again.

@@ -16,7 +16,7 @@ from ..metrics.counters import cpu_time_ns
 from ..multicast import vertex_wire
 from ..multicast.floors import Acknowledgement
 from ..multicast.switch_messages import Message
-from ..multicast.tree_messages import Relocated, TreeNews, TreeOrders
+from ..multicast.tree_messages import Relocated, TreeOrders, TreeReport
 from ..multicast.trees import Vertex
 from ..plan.hosts import host_name
 from ..transport.tcp.endpoint import TcpEndpoint
@@ -47,7 +47,7 @@ class MulticastStreams:
         settings: MulticastSettings,
         addresses: dict[int, tuple[str, int]],
         static_hosts: Iterable[int],
-        tell: Callable[[TreeNews], None],
+        tell: Callable[[TreeReport], None],
         cpu_ns: Callable[[], int] = cpu_time_ns,
     ) -> None:
         """Begin without a stream.
@@ -175,7 +175,7 @@ class MulticastStreams:
         """
         failed: set[Vertex] = set()
         for stream in self._streams.values():
-            failed |= stream.take_failures()
+            failed |= stream.new_failures()
         hosts = {int(one) for one in failed} - {self._host}
         for host in sorted(hosts):
             self._endpoint.forget(host_name(host))
@@ -202,5 +202,5 @@ class MulticastStreams:
         reporters = self._reporters.values()
         loads = [load for reporter in reporters if (load := reporter.report(now_ns))]
         if self._answers or loads:
-            self._tell(TreeNews(tuple(self._answers), tuple(loads)))
+            self._tell(TreeReport(tuple(self._answers), tuple(loads)))
             self._answers = []

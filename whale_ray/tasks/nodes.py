@@ -26,7 +26,7 @@ from ..transport.wire.batch import Batch
 from ..transport.wire.types import Schema
 from .capture import enter, leave, running
 from .flow import Downstream, WatermarkBoard
-from .predecessors import Predecessors, counts_of, take_counts
+from .predecessors import Predecessors, counts_of, restore_counts
 
 
 class Node:
@@ -164,7 +164,7 @@ class Node:
         self._columns = before.known("columns")
         for one in before.dealt:
             self.cut_short |= one.values["cut_short"]
-            take_counts(self.metrics, one.values["counts"])
+            restore_counts(self.metrics, one.values["counts"])
 
     def resume(self) -> None:
         """Tell what follows how far it had come; called of a restored head when all is linked."""
@@ -286,7 +286,7 @@ class TransformNode(Node):
     def restore(self, before: Predecessors) -> None:
         """See `Node.restore`."""
         super().restore(before)
-        self.transform.take_learnt(
+        self.transform.restore_learnt(
             [one.values["learnt"] for one in before.dealt],
             [one.values["learnt"] for one in before.sources],
         )

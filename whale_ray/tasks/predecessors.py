@@ -17,7 +17,7 @@ from ..operators.instance_context import InstanceContext
 from ..operators.snapshots import OperatorSnapshot
 from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
 
-__all__ = ["Predecessors", "counts_of", "take_counts"]
+__all__ = ["Predecessors", "counts_of", "restore_counts"]
 
 T = TypeVar("T")
 _COUNTERS = ("rows_in", "rows_out", "rows_late")
@@ -107,7 +107,7 @@ def counts_of(metrics: InstanceMetrics) -> dict[str, Any]:
     return counts | {name: dict(getattr(metrics, name)) for name in _COUNTERS_BY_NAME}
 
 
-def take_counts(metrics: InstanceMetrics, counts: Mapping[str, Any]) -> None:
+def restore_counts(metrics: InstanceMetrics, counts: Mapping[str, Any]) -> None:
     """Add what `counts_of` returned, before any row is counted."""
     for name in _COUNTERS:
         setattr(metrics, name, getattr(metrics, name) + counts[name])

@@ -89,7 +89,9 @@ class ProcessNode(Node):
         """Call the process, or let the rows wait for event time."""
         if self._empty[port] is None:
             self._empty[port] = Batch.empty(batch.schema)  # the first rows tell a port's columns
-            self._output.know_inputs([known.schema for known in self._empty if known is not None])
+            self._output.set_input_schemas(
+                [known.schema for known in self._empty if known is not None]
+            )
         if self._buffer is not None:
             self._buffer.add(port, source, batch)
             return
@@ -227,8 +229,8 @@ class ProcessNode(Node):
             known = (one.values["ports"][port] for one in (*before.dealt, *before.sources))
             schema = next(filter(None, known), None)
             self._empty[port] = None if schema is None else Batch.empty(schema)
-        self._output.know_inputs([known.schema for known in self._empty if known is not None])
-        self._output.take_kept(
+        self._output.set_input_schemas([known.schema for known in self._empty if known is not None])
+        self._output.restore(
             [one.values["output"] for one in before.dealt],
             [one.values["output"] for one in before.sources],
         )

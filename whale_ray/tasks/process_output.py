@@ -128,7 +128,7 @@ class ProcessOutput(Output):
         else:
             side.emit_rows(rows)
 
-    def know_inputs(self, schemas: Sequence[Schema]) -> None:
+    def set_input_schemas(self, schemas: Sequence[Schema]) -> None:
         """Take the columns of the inputs: they give types to columns that have no value yet."""
         for output in (self, *self._sides):
             output._rows.inputs = schemas
@@ -147,14 +147,14 @@ class ProcessOutput(Output):
             for name, one in outputs.items()
         }
 
-    def take_kept(
+    def restore(
         self, dealt: Sequence[Mapping[str, Any]], known: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Go on from what outputs kept; see `RowGatherer.take_kept`."""
+        """Go on from what outputs kept; see `RowGatherer.restore`."""
         for name, one in {"": self, **self._by_name}.items():
             mine = [kept[name]["gathered"] for kept in dealt if name in kept]
             others = [kept[name] for kept in known if name in kept]
-            one._rows.take_kept(mine, [kept["gathered"] for kept in others])
+            one._rows.restore(mine, [kept["gathered"] for kept in others])
             columns = (kept["columns"] for kept in others)
             one.columns = one.columns or next(filter(None, columns), None)
 

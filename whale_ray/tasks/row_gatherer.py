@@ -76,7 +76,7 @@ class RowGatherer:
         rows = [dict(row) for row in self.rows]
         return {"columns": self._learnt.kept(), "rows": rows, "times": list(self.times)}
 
-    def take_kept(
+    def restore(
         self, dealt: Sequence[Mapping[str, Any]], known: Sequence[Mapping[str, Any]]
     ) -> None:
         """Go on from what gatherers kept.
@@ -88,7 +88,7 @@ class RowGatherer:
         for one in dealt:
             self.rows += one["rows"]
             self.times += one["times"]
-        self._learnt.take_kept([one["columns"] for one in (*dealt, *known)], self.rows)
+        self._learnt.restore([one["columns"] for one in (*dealt, *known)], self.rows)
         self._note_seen()
 
     def _has_learnt(self, final: bool) -> bool:

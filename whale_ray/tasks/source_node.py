@@ -169,7 +169,7 @@ class SourceNode(Node):
             if one.values["event_time"] is not None and (before.ended or not has_ended(one))
         ]
         if self._assigner is not None and kept:
-            self._assigner.take_kept(kept)
+            self._assigner.restore(kept)
             if before.own is None:  # each is counted by one of those that go on
                 self._assigner.late_rows = self.metrics.rows_late
 
@@ -239,7 +239,7 @@ class SourceNode(Node):
         """Pass on rows with their event times, and the watermark after them."""
         self._quiet_since_ns = None
         if self._idle:
-            self._come_back()
+            self._end_idleness()
         self.metrics.rows_in += batch.num_rows
         if not batch.origin_ns:
             batch = batch.with_origin(now_ns)
@@ -284,7 +284,7 @@ class SourceNode(Node):
         self._output.set_idle(True)
         return True
 
-    def _come_back(self) -> None:
+    def _end_idleness(self) -> None:
         """Take part in the watermark again, before the first row."""
         self._idle = False
         self._publish_watermark(self.metrics.watermark_ns)

@@ -170,7 +170,7 @@ class StageEpochs:
     def turn(self, now_ns: int) -> bool:
         """Pass markers on and take a snapshot, if due; return whether anything happened."""
         if self._passing:
-            return self._let_go()
+            return self._release_rings()
         if self.ended:
             return False
         if all(unit.done for unit in self._units):
@@ -210,9 +210,9 @@ class StageEpochs:
             self._outlet.taken(self.task, epoch, self._snapshots(epoch))
         except WhaleError as error:
             self._outlet.failed(self.task, epoch, str(error))
-        self._let_go()
+        self._release_rings()
 
-    def _let_go(self) -> bool:
+    def _release_rings(self) -> bool:
         """Let the units be called again if their markers are in the rings; return whether so."""
         if not all(writer.caught_up for unit in self._units for writer in unit.writers):
             return False

@@ -266,7 +266,7 @@ class Worker:
             return
         if isinstance(content, EpochCommand):
             if self._epochs is not None:
-                self._epochs.tell(content)
+                self._epochs.queue_command(content)
                 self._wake()
             return
         if isinstance(content, LimitSlices):
@@ -372,8 +372,8 @@ class Worker:
             self._draining = True
             for task in self._tasks:
                 task.drain()
-        if self._epochs is not None and self._epochs.told:
-            self._epochs.take_told()
+        if self._epochs is not None and self._epochs.has_commands:
+            self._epochs.carry_out_commands()
 
     def _turn(self, now_ns: int) -> bool:
         """Give every reader, task and writer one turn; return whether anything moved."""
@@ -447,7 +447,7 @@ class Worker:
         """Whether a command or a frame has come since the last turn."""
         if max(self._aborted, -1 if self._draining else self._drained) >= self._attempt:
             return True
-        if self._epochs is not None and self._epochs.told:
+        if self._epochs is not None and self._epochs.has_commands:
             return True
         return any(reader.available() for reader in self._readers)
 

@@ -22,12 +22,12 @@ __all__ = ["WorkerEpochs"]
 class WorkerEpochs:
     """The epochs of all stages of worker `worker`, whose tasks are `tasks`, in one attempt.
 
-    `tell` may be called from any thread, everything else only by the worker's loop.
+    `queue_command` may be called from any thread, everything else only by the worker's loop.
 
     Args:
-        outlet: where stages tell how far they are, and where snapshots go.
+        outlet: receives the stages' progress and their snapshots.
         kept: the snapshots that are kept in memory.
-        last: the epoch that the attempt goes on from; 0 for none.
+        last: the epoch from which the attempt was restored; 0 for none.
     """
 
     def __init__(
@@ -57,29 +57,29 @@ class WorkerEpochs:
         self._kept = kept
         self._lock = threading.Lock()
         # The latest of each kind: the controller leads one epoch at a time.
-        self._told: dict[type, EpochCommand] = {}
+        self._commands: dict[type, EpochCommand] = {}
 
     @property
-    def told(self) -> bool:
-        """Whether the controller has said something that the loop has not taken."""
-        return bool(self._told)
+    def has_commands(self) -> bool:
+        """Whether commands of the controller wait for the loop."""
+        return bool(self._commands)
 
     @property
     def ended(self) -> bool:
         """Whether all stages have ended, and their last snapshots are taken."""
         return all(stage.ended for stage in self._stages)
 
-    def tell(self, command: EpochCommand) -> None:
-        """Keep a command of the controller for the loop's next turn."""
+    def queue_command(self, command: EpochCommand) -> None:
+        """Queue a command for the loop's next turn; only the latest of a kind counts."""
         with self._lock:
-            self._told[type(command)] = command
+            self._commands[type(command)] = command
 
-    def take_told(self) -> None:
-        """Do what the controller has said."""
+    def carry_out_commands(self) -> None:
+        """Carry out the queued commands of the controller."""
         with self._lock:
-            told, self._told = self._told, {}
-        forgotten, durable = told.get(EpochForgotten), told.get(EpochDurable)
-        begun = told.get(InjectMarker)
+            commands, self._commands = self._commands, {}
+        forgotten, durable = commands.get(EpochForgotten), commands.get(EpochDurable)
+        begun = commands.get(InjectMarker)
         if forgotten is not None:
             self._kept.forget(forgotten.epoch)
         if durable is not None:

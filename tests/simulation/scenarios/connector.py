@@ -240,7 +240,7 @@ class SimulatedConnection:
             moved = True
         return moved
 
-    def say_goodbye(self, link: Link) -> None:
+    def send_goodbye(self, link: Link) -> None:
         """Send the peer a goodbye, if there is room for it."""
         if self.writable:
             buffers: Buffers = []

@@ -289,7 +289,7 @@ class Job:
         self._writing_ns = self.chance.choice((2, 10, 40)) * MS
         self.store, self.table = Store(), Table()
         self.seen: Counter[str] = Counter()
-        self.over = self._stop_asked = False
+        self.over = self._stop_requested = False
         self._run()
 
     # --- runs -------------------------------------------------------------------------------------
@@ -315,8 +315,8 @@ class Job:
         self._tick()
         if base is not None:
             self.coordinator_does(self.coordinator.resume(base.epoch))
-        if self._stop_asked:
-            self.tell(events.SavepointAsked(stop=True))
+        if self._stop_requested:
+            self.tell(events.SavepointRequested(stop=True))
 
     def kill(self) -> None:
         """Kill the workers, or everything, and begin another run."""
@@ -327,9 +327,9 @@ class Job:
 
     def ask(self, stop: bool) -> None:
         """Ask for a savepoint; a wish to stop outlives the run."""
-        self._stop_asked = self._stop_asked or stop
+        self._stop_requested = self._stop_requested or stop
         if not self.over:
-            self.tell(events.SavepointAsked(stop))
+            self.tell(events.SavepointRequested(stop))
 
     def rings_into(self, stage: int, worker: int) -> list[Ring]:
         return [self._rings[stage, w, worker] for w in range(WORKERS)] if stage else []

@@ -17,7 +17,7 @@ from whale_ray.control.tree_controller import (
     TreeController,
 )
 from whale_ray.multicast.switch_protocol import SwitchPhase
-from whale_ray.multicast.tree_messages import TreeNews
+from whale_ray.multicast.tree_messages import TreeReport
 from whale_ray.multicast.tree_state import (
     Goal,
     TreeState,
@@ -164,7 +164,7 @@ class Lead:
 
     def receive(self, sender: str, message: object, now_ns: int) -> Actions:
         """Handle a relay's message."""
-        assert isinstance(message, TreeNews)
+        assert isinstance(message, TreeReport)
         for stream, answer in message.answers:
             yield from self._say(self.trees.answered(stream, answer, now_ns))
         for load in message.loads:

@@ -15,7 +15,7 @@ from tests.simulation.scenarios.workload import MS, Load, Producer, Reader
 from tests.simulation.simulator import Actions, Send
 from whale_ray.configs.settings import MulticastSettings
 from whale_ray.multicast.switch_vertex import SwitchVertex
-from whale_ray.multicast.tree_messages import Relocated, TreeNews, TreeOrders
+from whale_ray.multicast.tree_messages import Relocated, TreeOrders, TreeReport
 from whale_ray.multicast.tree_state import (
     TreeState,
 )
@@ -193,7 +193,7 @@ class Relay(SimulatedHost):
             vertex = SwitchVertex(memory.host, tree.root, None, epoch=epoch, received=received)
         return MulticastStream(STREAM, vertex, offer, incoming, links)
 
-    def _tell(self, news: TreeNews) -> None:
+    def _tell(self, news: TreeReport) -> None:
         self.connector.actions.append(Send(CONTROLLER, news, _ORDER_BYTES))
 
     def relocated(self, host: int, address: tuple[str, int]) -> None:

@@ -17,7 +17,7 @@ from whale_ray.state.epochs.coordinator_events import (
     ManifestFailed,
     ManifestWritten,
     ReleaseEpoch,
-    SavepointAsked,
+    SavepointRequested,
     SnapshotFailed,
     SnapshotWritten,
     TaskEnded,
@@ -103,7 +103,7 @@ def test_a_commit_is_tried_again_with_growing_pauses_and_given_up_in_the_end(coo
 
 
 def test_a_savepoint_begins_at_once_and_again_if_it_fails(coordinator):
-    assert coordinator.handle(SavepointAsked(stop=True), 7) == [BeginEpoch(1, stop=True)]
+    assert coordinator.handle(SavepointRequested(stop=True), 7) == [BeginEpoch(1, stop=True)]
     coordinator.handle(SnapshotFailed("b", 1, "disk full"), 8)
     assert coordinator.deadline_ms == 12
     assert coordinator.handle(TimePassed(), 12) == [BeginEpoch(2, stop=True)]
@@ -116,7 +116,7 @@ def test_a_savepoint_begins_at_once_and_again_if_it_fails(coordinator):
 
 def test_a_savepoint_that_is_asked_for_during_an_epoch_follows_it(coordinator):
     coordinator.handle(TimePassed(), 100)
-    assert coordinator.handle(SavepointAsked(), 105) == []
+    assert coordinator.handle(SavepointRequested(), 105) == []
     write_snapshots(coordinator, 1, 110)
     coordinator.handle(ManifestWritten(1), 120)
     assert coordinator.handle(Committed(1), 130) == [ReleaseEpoch(1), BeginEpoch(2)]

@@ -34,7 +34,7 @@ from whale_ray.control.controller_events import (
     Respawn,
     Respawned,
     Returned,
-    StopAsked,
+    StopRequested,
     Tick,
 )
 from whale_ray.control.restart_policy import Limits
@@ -249,7 +249,7 @@ def test_a_successor_of_one_that_died_while_publishing_publishes() -> None:
 def test_a_successor_goes_on_draining() -> None:
     first = JobController(1, LIMITS)
     complete(first, first.start(0), "run")
-    first.handle(StopAsked(drain=True), 0)
+    first.handle(StopRequested(drain=True), 0)
     actions = JobController(1, LIMITS).resume(first.progress, 0)
     assert actions[1] == CallMember(0, 0, "drain")
 
@@ -301,7 +301,7 @@ def test_a_failure_aborts_the_others_and_keeps_its_error() -> None:
 def test_a_drain_before_the_workers_run_waits_until_they_do(step: str) -> None:
     controller = JobController(2, LIMITS)
     calls = complete(controller, controller.start(0), step)
-    assert controller.handle(StopAsked(drain=True), 0) == []
+    assert controller.handle(StopRequested(drain=True), 0) == []
     assert controller.phase is JobPhase.STARTING
     drains = [CallMember(0, 0, "drain"), CallMember(1, 0, "drain")]
     assert complete(controller, calls, "run")[-2:] == drains
@@ -319,7 +319,7 @@ def test_a_drain_while_the_next_attempt_starts_cancels_since_what_was_read_is_lo
     controller.handle(Raised(1, 0, "run", JobError("aborted")), 0)
     complete(controller, controller.handle(Respawned(0), 0), step)
     aborts = [CallMember(0, 1, "abort"), CallMember(1, 1, "abort")]
-    assert controller.handle(StopAsked(drain=True), 0) == aborts
+    assert controller.handle(StopRequested(drain=True), 0) == aborts
     controller.handle(Returned(0, 1, step, None), 0)
     aborted = Raised(1, 1, step, JobError("aborted"))
     assert controller.handle(aborted, 0) == [Discard(1), End("cancelled")]
@@ -329,7 +329,7 @@ def test_a_drain_while_the_job_begins_anew_cancels_since_what_was_read_is_lost()
     controller = JobController(2, LIMITS)
     complete(controller, controller.start(0), "run")
     controller.handle(Died(0, "signal 9"), 0)
-    assert controller.handle(StopAsked(drain=True), 0) == [CallMember(1, 0, "abort")]
+    assert controller.handle(StopRequested(drain=True), 0) == [CallMember(1, 0, "abort")]
     aborted = Raised(1, 0, "run", JobError("aborted"))
     assert controller.handle(aborted, 0) == [Discard(0), End("cancelled")]
 
@@ -338,7 +338,7 @@ def test_a_drain_while_the_job_begins_anew_cancels_since_what_was_read_is_lost()
 def test_a_worker_that_dies_after_a_stop_fails_the_job_which_publishes_nothing(until: str) -> None:
     controller = JobController(2, LIMITS)
     complete(controller, controller.start(0), until)
-    controller.handle(StopAsked(drain=True), 0)
+    controller.handle(StopRequested(drain=True), 0)
     assert controller.handle(Died(0, "signal 15"), 0) == [CallMember(1, 0, "abort")]
     discard, end = controller.handle(Raised(1, 0, until, JobError("aborted")), 0)
     assert discard == Discard(0)
@@ -353,7 +353,7 @@ def test_what_was_drained_before_its_end_is_distinguished_from_what_had_ended() 
     for cut_short, state in ((True, "drained"), (False, "finished")):
         controller = JobController(2, LIMITS)
         actions = complete(controller, controller.start(0), "run")
-        drains = controller.handle(StopAsked(drain=True), 0)
+        drains = controller.handle(StopRequested(drain=True), 0)
         assert drains == [CallMember(0, 0, "drain"), CallMember(1, 0, "drain")]
         complete(controller, actions, "never")
         assert controller.handle(Published(cut_short=cut_short), 0) == [End(state)]
@@ -362,7 +362,7 @@ def test_what_was_drained_before_its_end_is_distinguished_from_what_had_ended() 
 def test_a_stop_after_the_inputs_have_ended_leaves_a_finished_job() -> None:
     controller = JobController(1, LIMITS)
     actions = complete(controller, controller.start(0), "stage")
-    assert controller.handle(StopAsked(drain=True), 0) == []
+    assert controller.handle(StopRequested(drain=True), 0) == []
     successor = JobController(1, LIMITS)
     successor.resume(controller.progress, 0)
     for one in (controller, successor):
@@ -373,7 +373,7 @@ def test_a_stop_after_the_inputs_have_ended_leaves_a_finished_job() -> None:
 def test_a_drain_that_takes_too_long_fails() -> None:
     controller = JobController(1, LIMITS)
     complete(controller, controller.start(0), "run")
-    controller.handle(StopAsked(drain=True), 0)
+    controller.handle(StopRequested(drain=True), 0)
     assert controller.handle(Tick(), 50) == [CallMember(0, 0, "abort")]
     end = controller.handle(Tick(), 60)[-1]
     assert isinstance(end, End)
@@ -383,7 +383,7 @@ def test_a_drain_that_takes_too_long_fails() -> None:
 def test_relays_that_wait_for_a_worker_are_not_blamed_for_a_late_drain() -> None:
     controller = JobController(2, LIMITS, relays=1, names=("worker 0", "worker 1", "relay x"))
     complete(controller, controller.start(0), "run")
-    controller.handle(StopAsked(drain=True), 0)
+    controller.handle(StopRequested(drain=True), 0)
     controller.handle(Returned(0, 0, "run", None), 0)
     controller.handle(Tick(), 50)
     end = controller.handle(Tick(), 60)[-1]
@@ -445,16 +445,16 @@ def test_whatever_happens_it_ends_and_publishes_at_most_once(
             break
         now += chance.choice([0, 0, 0, 20])
         if chance.random() < 0.02:
-            event: Event = StopAsked(drain=chance.random() < 0.5)
+            event: Event = StopRequested(drain=chance.random() < 0.5)
         elif pending:
             event = pending.pop(chance.randrange(len(pending)))
         else:
             now += 50
             event = Tick()
             if controller.phase is JobPhase.RUNNING and not controller.draining:
-                event = StopAsked(drain=True)  # a function hangs, which only users see
+                event = StopRequested(drain=True)  # a function hangs, which only users see
             elif controller.phase is JobPhase.STAGING:
-                event = StopAsked(drain=False)
+                event = StopRequested(drain=False)
         actions = controller.handle(event, now)
     assert ended == 1
     assert published <= 1

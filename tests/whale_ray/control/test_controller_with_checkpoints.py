@@ -24,7 +24,7 @@ from whale_ray.control.controller_events import (
     Respawn,
     Respawned,
     Returned,
-    StopAsked,
+    StopRequested,
 )
 
 KEPT = replace(LIMITS, has_checkpoints=True)
@@ -90,7 +90,7 @@ def test_restarts_are_counted_since_the_last_checkpoint() -> None:
 
 def test_a_drain_goes_on_in_the_next_attempt() -> None:
     controller = running()
-    assert methods(controller.handle(StopAsked(drain=True), 0)) == ["drain", "drain"]
+    assert methods(controller.handle(StopRequested(drain=True), 0)) == ["drain", "drain"]
     actions = lose_worker(controller)
     assert controller.draining
     seen: list[str] = []
@@ -109,7 +109,7 @@ def test_a_drain_goes_on_in_the_next_attempt() -> None:
 @pytest.mark.parametrize("loses", [False, True], ids=["at once", "after a restart"])
 def test_a_job_ends_behind_its_savepoint(loses: bool) -> None:
     controller = running()
-    assert controller.handle(StopAsked(drain=False, savepoint=True), 0) == []
+    assert controller.handle(StopRequested(drain=False, savepoint=True), 0) == []
     assert controller.stopping
     if loses:
         complete(controller, lose_worker(controller)[1:], "run")
@@ -124,7 +124,7 @@ def test_a_job_ends_behind_its_savepoint(loses: bool) -> None:
 
 def test_a_successor_knows_that_the_savepoint_is_taken() -> None:
     controller = running()
-    controller.handle(StopAsked(drain=False, savepoint=True), 0)
+    controller.handle(StopRequested(drain=False, savepoint=True), 0)
     controller.handle(EpochsOver(0, stopped=True), 0)
     successor = JobController(2, KEPT)
     assert methods(successor.resume(controller.progress, 0)) == ["abort", "abort"]

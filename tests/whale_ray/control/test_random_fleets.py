@@ -24,7 +24,7 @@ from whale_ray.control.controller_events import (
     Respawn,
     Respawned,
     Returned,
-    StopAsked,
+    StopRequested,
     Tick,
 )
 from whale_ray.control.progress import ControllerProgress
@@ -133,7 +133,7 @@ class Story:
             self._trouble()
             if self.stopped_in is None and self._happens("drain", 0.02):
                 self.stopped_in = self.controller.attempt
-                actions += self.controller.handle(StopAsked(drain=True), self.now_ns)
+                actions += self.controller.handle(StopRequested(drain=True), self.now_ns)
             actions += self.controller.handle(self._next_event(), self.now_ns)
         msg = f"it does not end: {self.controller.phase}, {self.members}"
         raise AssertionError(msg)

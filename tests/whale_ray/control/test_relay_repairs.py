@@ -24,7 +24,7 @@ from whale_ray.control.controller_events import (
     Respawn,
     Respawned,
     Returned,
-    StopAsked,
+    StopRequested,
     Tick,
 )
 from whale_ray.control.tree_session import TreeSession
@@ -198,7 +198,7 @@ def test_all_that_do_not_come_back_are_started_again() -> None:
 def test_a_job_that_fails_lets_no_relay_rejoin() -> None:
     controller = running()
     controller.handle(Died(2, "signal 9"), 0)
-    controller.handle(StopAsked(drain=False), 0)
+    controller.handle(StopRequested(drain=False), 0)
     assert controller.handle(Respawned(2), 0) == []
 
 
@@ -206,7 +206,7 @@ def test_a_job_that_fails_lets_no_relay_rejoin() -> None:
 def test_a_successor_ends_what_was_to_end(error: WhaleError | None) -> None:
     first = running()
     if error is None:
-        first.handle(StopAsked(drain=False), 0)
+        first.handle(StopRequested(drain=False), 0)
     else:
         first.handle(Raised(0, 0, "run", error), 0)
     second = JobController(1, LIMITS, 2)

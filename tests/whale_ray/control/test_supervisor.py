@@ -30,7 +30,7 @@ from whale_ray.configs.errors import (
 from whale_ray.configs.settings import Settings
 from whale_ray.control.attempt_steps import STEPS
 from whale_ray.control.controller import JobPhase
-from whale_ray.control.controller_events import Raised, Returned, StopAsked
+from whale_ray.control.controller_events import Raised, Returned, StopRequested
 from whale_ray.control.fleet import (
     MemberMessage,
     SnapshotTaken,
@@ -267,7 +267,7 @@ def test_the_state_says_what_the_job_does(phase: JobPhase, state: str) -> None:
     supervisor._controller.phase = phase
     assert supervisor.state == state
     assert state in ALIVE
-    supervisor._controller.handle(StopAsked(drain=True), 0)
+    supervisor._controller.handle(StopRequested(drain=True), 0)
     drained = {
         JobPhase.RUNNING: "draining",
         JobPhase.RESTARTING: "finishing",

@@ -21,7 +21,7 @@ from whale_ray.control.fleet import (
 from whale_ray.deployment.envelope import seal
 from whale_ray.deployment.members import make_member
 from whale_ray.deployment.on_ray import ray_fleet
-from whale_ray.deployment.on_ray.news_box import NewsBox
+from whale_ray.deployment.on_ray.message_outbox import MessageOutbox
 from whale_ray.deployment.on_ray.ray_fleet import RayFleet
 from whale_ray.plan.assignment import (
     Assignment,
@@ -55,7 +55,7 @@ class StandIn:
         def method(name: str) -> Any:
             return SimpleNamespace(remote=lambda *given: self.called(f"{name} {member}", given))
 
-        methods = ("ready", "execute", "news", "command", "snapshot")
+        methods = ("ready", "execute", "messages", "command", "snapshot")
         return SimpleNamespace(**{name: method(name) for name in methods}, member=member)
 
     def called(self, call: str, given: tuple[Any, ...]) -> str:
@@ -195,32 +195,32 @@ def test_a_member_that_restarts_while_a_controller_takes_over_is_waited_for(
     assert text == "relay of host-1 did not start in time; raise runtime.start_timeout_ms"
 
 
-def test_a_relay_is_asked_for_news_again_when_its_next_process_answers(
+def test_a_relay_is_asked_for_messages_again_when_its_next_process_answers(
     stand_in: StandIn, fleet: RayFleet
 ) -> None:
     """It died while no other call was under way, so that nothing reported its death."""
-    stand_in.answers["news 5"] = UNAVAILABLE
+    stand_in.answers["messages 5"] = UNAVAILABLE
     assert fleet.next_event(10**9) is None
-    assert "news 5" not in fleet._pending
+    assert "messages 5" not in fleet._pending
     fleet.call(5, 0, "snapshot", ())
     stand_in.answers["snapshot 5"] = pickle.dumps(SnapshotTaken(5, None))
     assert fleet.next_event(10**9) == SnapshotTaken(5, None)
-    assert "news 5" in fleet._pending
+    assert "messages 5" in fleet._pending
 
 
 def test_a_worker_is_told_how_many_of_its_messages_were_dealt_with(
     stand_in: StandIn, fleet: RayFleet
 ) -> None:
     messages = [MemberMessage(3, 0, content) for content in ("one", "two")]
-    stand_in.answers["news 3"] = pickle.dumps((2, messages))
+    stand_in.answers["messages 3"] = pickle.dumps((2, messages))
     assert [fleet.next_event(10**9) for _ in messages] == messages
-    assert stand_in.given["news 3"] == (0,)  # the caller deals with the second one now
+    assert stand_in.given["messages 3"] == (0,)  # the caller deals with the second one now
     assert fleet.next_event(10**9) is None
-    assert stand_in.given["news 3"] == (2,)
+    assert stand_in.given["messages 3"] == (2,)
 
 
 def test_messages_are_kept_until_a_controller_has_dealt_with_them() -> None:
-    box = NewsBox()
+    box = MessageOutbox()
     assert box.fetch(0, 0.0) == (0, [])
     first, second = (MemberMessage(3, 0, content) for content in ("one", "two"))
     box.add(first)

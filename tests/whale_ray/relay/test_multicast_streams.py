@@ -12,7 +12,7 @@ from whale_ray.multicast import vertex_wire
 from whale_ray.multicast.floors import Acknowledgement
 from whale_ray.multicast.switch_messages import Leave
 from whale_ray.multicast.switch_vertex import SwitchVertex
-from whale_ray.multicast.tree_messages import Relocated, TreeNews
+from whale_ray.multicast.tree_messages import Relocated, TreeReport
 from whale_ray.multicast.trees import chain
 from whale_ray.plan.hosts import host_name
 from whale_ray.relay.multicast_stream import TAG, MulticastStream
@@ -32,7 +32,7 @@ class Chain:
         self.hosts = hosts
         self.source = Source(1000, lambda number: 500 + number % 7)
         self.targets = [Target(readers=2), Target(readers=2)]
-        self.news: list[list[TreeNews]] = [[], [], []]
+        self.news: list[list[TreeReport]] = [[], [], []]
         for host in range(3):
             hosts.add(host_name(host))
         addresses = {host: hosts.addresses[host_name(host)] for host in range(3)}

@@ -19,7 +19,7 @@ from whale_ray.control.fleet import MemberMessage
 from whale_ray.control.tree_session import TreeSession
 from whale_ray.deployment.processes import process_fleet
 from whale_ray.multicast.switch_messages import Starved
-from whale_ray.multicast.tree_messages import TreeNews
+from whale_ray.multicast.tree_messages import TreeReport
 
 ROWS = 5000
 NARROW = {
@@ -132,7 +132,9 @@ def test_when_the_source_has_lost_bytes_the_job_begins_anew_at_once(
             changed.append(message)
             (stream,) = self.trees
             starved = Starved(1, 0, 0, 1, 0, 64)
-            message = MemberMessage(message.member, message.attempt, TreeNews(((stream, starved),)))
+            message = MemberMessage(
+                message.member, message.attempt, TreeReport(((stream, starved),))
+            )
         genuine(self, message, now_ns)
 
     monkeypatch.setattr(TreeSession, "take", take)

@@ -195,7 +195,7 @@ def test_without_the_sibling_rule_rows_come_before_a_siblings_marker(
         epochs._go_on()
         return True
 
-    monkeypatch.setattr(StageEpochs, "_let_go", let_go_at_once)
+    monkeypatch.setattr(StageEpochs, "_release_rings", let_go_at_once)
     record = Record()
     topology, _ = topology_of(record, "one", ["key", "shuffle"], 4, 400, 3_000)
     with (

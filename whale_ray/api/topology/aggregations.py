@@ -107,7 +107,7 @@ class GroupedRows:
             output_mode=mode,
             trigger_ns=None if trigger is None else _duration(operator_id, "trigger", trigger),
             allowed_lateness_ns=self._lateness(operator_id, allowed_lateness),
-            way=_way(operator_id, aggregation),
+            way=_aggregation_way(operator_id, aggregation),
         )
         known = registry.columns(self._stream._source)
         for one in checked:
@@ -257,7 +257,7 @@ class GroupedRows:
             raise AttributeError(misuse.on_grouped_rows(name))
 
 
-def _way(operator_id: str, given: AggregationWay | None) -> AggregationWay | None:
+def _aggregation_way(operator_id: str, given: AggregationWay | None) -> AggregationWay | None:
     if given is not None:
         check_choice(operator_id, "aggregation", given, get_args(AggregationWay))
     return given

@@ -206,9 +206,9 @@ class ControllerActor:
         """Ask for the end behind a savepoint; raises UsageError without checkpoints."""
         self._leading.stop_with_savepoint()
 
-    def ask_savepoint(self) -> int:
+    def request_savepoint(self) -> int:
         """Ask for a savepoint, return its number; raises UsageError without checkpoints."""
-        return self._leading.ask_savepoint()
+        return self._leading.request_savepoint()
 
     def savepoint_of(self, number: int) -> str | None:
         """Return where the savepoint of a number is; None as long as there is none."""

@@ -43,7 +43,7 @@ from ..envelope import Envelope
 from ..member_host import COMMANDS, MemberHost, StepThread, pack
 from ..members import Member, make_member
 from ..signals import leave_stops_to_the_controller
-from .news_box import NewsBox
+from .message_outbox import MessageOutbox
 from .ray_journal import fetch_envelope
 from .ray_output import ActorOutput
 from .ray_room import Room
@@ -60,7 +60,7 @@ controllers that replace failed ones."""
 
 
 _MESSAGES_MAX = 65_536
-_NEWS_WAIT_S = 5.0
+_MESSAGES_WAIT_S = 5.0
 """How long a relay's actor waits for messages; then it is called again."""
 
 _RESTART_POLL_NS = 50_000_000
@@ -81,7 +81,7 @@ class MemberActor:
         self._token = secrets.token_hex(8)
         self._steps = StepThread()
         self._output: ActorOutput | None = None
-        self._news = NewsBox()
+        self._outbox = MessageOutbox()
         try:
             envelope = fetch_envelope(job_id)
             if index < envelope.workers:
@@ -98,7 +98,7 @@ class MemberActor:
         return RelayProcess(index, envelope, ray.util.get_node_ip_address())
 
     def _tell(self, attempt: int, content: object) -> None:
-        self._news.add(MemberMessage(self._index, attempt, content))
+        self._outbox.add(MemberMessage(self._index, attempt, content))
 
     def __repr__(self) -> str:
         """Return its name in Ray's dashboard and messages."""
@@ -126,16 +126,17 @@ class MemberActor:
             given = pickle.loads(arguments)  # noqa: S301  # from our own controller
             self._host.command(attempt, name, given)
 
-    def news(self, received: int) -> bytes:
+    def messages(self, received: int) -> bytes:
         """Return the member's messages to the controller, pickled; wait some time for the first.
 
-        `received` says how many of a worker's messages the controller has dealt with; the others
-        are returned again, since it may have failed. Those of relays are repeated by themselves.
+        `received` is the number of the last message of a worker that the controller has processed;
+        later ones are returned again, since a controller may have failed before it processed them.
+        Relays repeat their messages themselves.
         """
         member = None if self._host is None else self._host.member
         if isinstance(member, RelayProcess):
-            return pickle.dumps((0, member.news(_NEWS_WAIT_S)))
-        return pickle.dumps(self._news.fetch(received, _NEWS_WAIT_S))
+            return pickle.dumps((0, member.messages(_MESSAGES_WAIT_S)))
+        return pickle.dumps(self._outbox.fetch(received, _MESSAGES_WAIT_S))
 
     def output(self, last_answer: int) -> Fetched:
         """Return lines printed here, see `Outbox.fetch`; wait some time for the first."""
@@ -241,7 +242,7 @@ class RayFleet(Fleet):
         self._tokens: list[str] = []
         self._killed: set[int] = set()
         self._pending: dict[Any, tuple[int, str, int]] = {}
-        self._unheard: set[int] = set()  # members whose call of `news` was lost with a process
+        self._unheard: set[int] = set()  # members whose call of `messages` was lost with a process
         self._heard: dict[int, int] = {}  # whose messages were returned, and the number of the last
         self._messages: deque[FleetEvent] = deque(maxlen=_MESSAGES_MAX)
 
@@ -261,7 +262,7 @@ class RayFleet(Fleet):
             self._token_of(member, ready, deadline_ns) for member, ready in enumerate(waiting)
         ]
         for member in range(self._plan.members):
-            self._ask_for_news(member, 0)
+            self._request_messages(member, 0)
 
     def _token_of(self, member: int, ready: Any, deadline_ns: int) -> str:
         while True:
@@ -341,10 +342,10 @@ class RayFleet(Fleet):
     def _ask_whether_ready(self, member: int) -> None:
         self._pending[self._actors[member].ready.remote()] = (member, "ready", 0)
 
-    def _ask_for_news(self, member: int, received: int) -> None:
+    def _request_messages(self, member: int, received: int) -> None:
         self._unheard.discard(member)
         self._heard.pop(member, None)
-        self._pending[self._actors[member].news.remote(received)] = (member, "news", 0)
+        self._pending[self._actors[member].messages.remote(received)] = (member, "messages", 0)
 
     def _ready(self, member: int, token: str) -> FleetEvent | None:
         """Return `Respawned` if the answer is from a new process, by its token.
@@ -354,7 +355,7 @@ class RayFleet(Fleet):
         """
         if token != self._tokens[member]:
             self._tokens[member] = token
-            self._ask_for_news(member, 0)
+            self._request_messages(member, 0)
             return Respawned(member)
         if member not in self._killed:
             self._kill_old(member)
@@ -367,7 +368,7 @@ class RayFleet(Fleet):
         if self._messages:
             return self._messages.popleft()
         for one, received in list(self._heard.items()):  # the caller has dealt with all of them
-            self._ask_for_news(one, received)
+            self._request_messages(one, received)
         if not self._pending:
             self._clock.sleep_ns(timeout_ns)
             return None
@@ -384,8 +385,8 @@ class RayFleet(Fleet):
         except RayTaskError as error:
             if method == "snapshot":
                 return SnapshotTaken(member, None)
-            if method == "news":
-                self._ask_for_news(member, 0)
+            if method == "messages":
+                self._request_messages(member, 0)
                 return None
             failure = ResourceError(
                 f"{self._name(member)} failed in {method}: {_first_line(error)}"
@@ -394,8 +395,8 @@ class RayFleet(Fleet):
         if method == "ready":
             return self._ready(member, value)
         if member in self._unheard:
-            self._ask_for_news(member, 0)
-        if method == "news":
+            self._request_messages(member, 0)
+        if method == "messages":
             last, messages = pickle.loads(value)  # noqa: S301  # from our members
             self._heard[member] = last
             self._messages.extend(messages)
@@ -412,7 +413,7 @@ class RayFleet(Fleet):
             return None
         if method == "snapshot":
             return SnapshotTaken(member, None)
-        if method == "news":
+        if method == "messages":
             self._unheard.add(member)  # called again once the new process answers another call
             return None
         return Died(member, _first_line(error))

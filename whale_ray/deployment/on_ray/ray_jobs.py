@@ -66,7 +66,9 @@ def take_savepoint(named: str, address: str | None, timeout_s: float) -> str:
             number: int | None = None
             while controller is not None and clock.monotonic_ns() < until_ns:
                 if number is None:
-                    number = ray.get(controller.ask_savepoint.remote(), timeout=_ANSWER_TIMEOUT_S)
+                    number = ray.get(
+                        controller.request_savepoint.remote(), timeout=_ANSWER_TIMEOUT_S
+                    )
                 place = ray.get(controller.savepoint_of.remote(number), timeout=_ANSWER_TIMEOUT_S)
                 if place:
                     return str(place)

@@ -30,7 +30,7 @@ from ..signals import stops_deferred
 
 _SNAPSHOT_TIMEOUT_S = 5.0
 _ANSWERS_MAX = 64
-_NEWS_MAX = 1024
+_MESSAGES_MAX = 1024
 """Messages to the controller that wait to be fetched; more are dropped, as relays repeat them."""
 
 
@@ -47,7 +47,7 @@ class RelayProcess:
         self._ended = False
         self._answers: queue.Queue[Returned | Raised] = queue.Queue(_ANSWERS_MAX)
         self._snapshots: queue.Queue[SnapshotTaken] = queue.Queue(_ANSWERS_MAX)
-        self._news: queue.Queue[MemberMessage] = queue.Queue(_NEWS_MAX)
+        self._outbox: queue.Queue[MemberMessage] = queue.Queue(_MESSAGES_MAX)
         self._sending = threading.Lock()
         ours, theirs = socket.socketpair()
         self._connection = MessageSocket(ours)
@@ -101,13 +101,13 @@ class RelayProcess:
         """See `Relay.tell`."""
         self._send((attempt, "tell", (content,)))
 
-    def news(self, timeout_s: float) -> list[MemberMessage]:
+    def messages(self, timeout_s: float) -> list[MemberMessage]:
         """Return the relay's messages since the last call; wait for the first one."""
         found = []
         try:
-            found.append(self._news.get(timeout=timeout_s))
+            found.append(self._outbox.get(timeout=timeout_s))
             while True:
-                found.append(self._news.get_nowait())
+                found.append(self._outbox.get_nowait())
         except queue.Empty:
             return found
 
@@ -167,7 +167,7 @@ class RelayProcess:
                     self._snapshots.put(message)
                 elif isinstance(message, MemberMessage):
                     with suppress(queue.Full):
-                        self._news.put_nowait(message)
+                        self._outbox.put_nowait(message)
                 elif isinstance(message, Returned | Raised):
                     self._answers.put(message)
         except (EOFError, OSError):

@@ -1,4 +1,4 @@
-"""What a worker's actor tells the controller, kept until the controller has dealt with it."""
+"""Messages of a worker's actor to the controller, kept until the controller has processed them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections import deque
 from ...control.fleet import MemberMessage
 
 _MESSAGES_MAX = 65_536
-"""Far more than a worker tells in an epoch; the oldest are dropped, and then an epoch fails."""
+"""More than a worker sends in an epoch; beyond it the oldest are dropped, and the epoch fails."""
 
 
-class NewsBox:
+class MessageOutbox:
     """Numbered messages from 1; `add` and `fetch` may be called from any thread.
 
-    A controller that fails takes messages with it that it has not dealt with. The one that replaces
-    it fetches from 0, and so gets them again.
+    If a controller fails, messages that it has fetched and not processed are lost with it. Its
+    successor fetches from 0, and so gets them again.
     """
 
     def __init__(self) -> None:
@@ -24,16 +24,16 @@ class NewsBox:
         self._changed = threading.Condition()
 
     def add(self, message: MemberMessage) -> None:
-        """Keep a message."""
+        """Add a message."""
         with self._changed:
             self._last += 1
             self._messages.append((self._last, message))
             self._changed.notify_all()
 
     def fetch(self, received: int, timeout_s: float) -> tuple[int, list[MemberMessage]]:
-        """Return the number of the last message, and all behind `received`; wait for the first.
+        """Return the number of the last message, and all after `received`; wait for the first one.
 
-        Those up to `received` are dropped.
+        Messages up to `received` are dropped.
         """
         with self._changed:
             while self._messages and self._messages[0][0] <= received:
