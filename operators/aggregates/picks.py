@@ -44,6 +44,11 @@ class Pick(Accumulator):
         greatest: whether the greatest order counts.
         later: whether of rows with equal orders the later to arrive counts.
         ignore_nulls: leave out rows whose value is null.
+
+    Attributes:
+        greatest, later: see above.
+        has_value: whether the value is kept beside the order.
+        is_of_numbers: whether order and value are kept as numbers, and the order is a column.
     """
 
     def __init__(
@@ -58,13 +63,15 @@ class Pick(Accumulator):
         self._by_time = order is None
         self._order_type = order or _INT64
         self._value_type = value
-        self._greatest, self._later = greatest, later
+        self.greatest, self.later = greatest, later
         self._ignore_nulls = ignore_nulls
         self.output = value or self._order_type
         fields = [StateField("order", _dtype(self._order_type)), StateField("known", _FLAG)]
         if value is not None:
             fields += [StateField("value", _dtype(value)), StateField("null", _FLAG)]
         self.fields = tuple(fields)
+        self.has_value = value is not None
+        self.is_of_numbers = order is not None and all(one.dtype != object for one in fields)
 
     def update(self, state: State, rows: SlottedRows) -> None:
         """See `Accumulator.update`."""
@@ -124,7 +131,7 @@ class Pick(Accumulator):
             return self._picked_objects(state, slots, orders, valid)
         rows = _NO_ROWS if self._value_type is None else np.empty(len(slots), np.int64)
         fields = (state["order"], state["known"])
-        picked = pick_rows(*fields, slots, orders, valid, self._greatest, self._later, rows)
+        picked = pick_rows(*fields, slots, orders, valid, self.greatest, self.later, rows)
         return rows[:picked]
 
     def _picked_objects(
@@ -137,8 +144,8 @@ class Pick(Accumulator):
                 continue
             if known[slot]:
                 best = kept[slot]
-                better = order > best if self._greatest else order < best
-                if not better and not (self._later and order == best):
+                better = order > best if self.greatest else order < best
+                if not better and not (self.later and order == best):
                     continue
             kept[slot] = order
             known[slot] = 1

@@ -36,7 +36,22 @@ if TYPE_CHECKING:
     from ..joins.unique_rows import UniqueRows
     from .table_lookup import TableLookup
 
-__all__ = ["COMPILE_AFTER_ROWS", "CompiledChain", "LookupTable", "Mode", "Passing", "longest_loop"]
+__all__ = [
+    "COMPILE_AFTER_ROWS",
+    "CompiledChain",
+    "LookupTable",
+    "LoopInputs",
+    "Mode",
+    "Passing",
+    "compiled_or_none",
+    "input_arrays",
+    "longest_loop",
+    "made",
+    "passed_by_each",
+    "rows_of",
+    "taken",
+    "types_of_inputs",
+]
 
 Mode: TypeAlias = Literal["auto", "compiled", "interpreted"]
 
@@ -139,14 +154,10 @@ class _Variant:
 
     def compile(self) -> bool:
         """Compile the loop; if numba refuses it, say so once, and leave the rows to the kernels."""
-        from numba.core.errors import NumbaError
-
         assert self.text is not None
-        try:
-            self.loop = _compiled(self.text, self._schema)
-        except NumbaError as error:
-            reason = " ".join(_COLOURS.sub("", str(error)).split())[:300]
-            _log.warning("whale-ray: a loop cannot be compiled and is interpreted: %s", reason)
+        signature = _signature(self.text, self._schema)
+        self.loop = compiled_or_none(self.text.text, signature, self.text.helpers)
+        if self.loop is None:
             self.text = None
         return self.loop is not None
 
@@ -163,11 +174,11 @@ class _Variant:
             times_out = np.empty(rows, np.int64) if filters else _NO_ROWS
         outputs = [_memory(text, one, self._schema, rows) for one in text.outputs]
         written = [array for pair in outputs for array in pair if array is not None]
-        arrays = [*_arguments(text, read), *_table_arrays(text)]
+        arrays = input_arrays(text, read)
         numbers = {lookup: np.empty(rows, np.int64) for lookup in text.numbered}
         self.loop(rows, counts, selected, times, times_out, *arrays, *numbers.values(), *written)
         kept = int(counts[-1]) if filters else rows
-        passing = _passed_by_each(text, counts, rows)
+        passing = passed_by_each(text, counts, rows)
         if not kept:
             return Passing(None, passing, text.schemas)
         times_kept = batch.times if kept == rows or not text.has_times else _cut(times_out, kept)
@@ -196,24 +207,61 @@ def longest_loop(
     return found, why
 
 
-def _compiled(text: LoopText, schema: Schema) -> Any:
+class LoopInputs(Protocol):
+    """What a loop reads; attributes as of `LoopText`."""
+
+    @property
+    def nullable(self) -> bool:
+        """See `LoopText`."""
+
+    @property
+    def is_filter(self) -> tuple[bool, ...]:
+        """See `LoopText`."""
+
+    @property
+    def lookups(self) -> tuple[TableLookup, ...]:
+        """See `LoopText`."""
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """See `LoopText`."""
+
+    @property
+    def text_bytes(self) -> int:
+        """See `LoopText`."""
+
+
+def compiled_or_none(text: str, signature: tuple[Any, ...], helpers: tuple[str, ...]) -> Any:
+    """Return the function `loop` of a module; None, with a warning, if numba refuses it."""
+    from numba.core.errors import NumbaError
+
     from ...transport import generated
 
-    known = {"np": np}
-    return generated.compile_text(text.text, "loop", _signature(text, schema), known, text.helpers)
+    try:
+        return generated.compile_text(text, "loop", signature, {"np": np}, helpers)
+    except NumbaError as error:
+        reason = " ".join(_COLOURS.sub("", str(error)).split())[:300]
+        _log.warning("whale-ray: a loop cannot be compiled and is interpreted: %s", reason)
+        return None
 
 
-def _signature(text: LoopText, schema: Schema) -> tuple[Any, ...]:
+def taken(dtype: np.dtype[Any] | type) -> Any:
+    """Return numba's type of an array that a loop reads."""
     import numba
 
-    def taken(dtype: np.dtype[Any] | type) -> Any:
-        of = numba.from_dtype(np.dtype(dtype))
-        return numba.types.Array(of, 1, "C", readonly=True)
+    return numba.types.Array(numba.from_dtype(np.dtype(dtype)), 1, "C", readonly=True)
 
-    def made(dtype: np.dtype[Any] | type) -> Any:
-        return numba.types.Array(numba.from_dtype(np.dtype(dtype)), 1, "C")
 
-    types = [numba.int64, made(np.int64), made(np.int64), taken(np.int64), made(np.int64)]
+def made(dtype: np.dtype[Any] | type) -> Any:
+    """Return numba's type of an array that a loop writes."""
+    import numba
+
+    return numba.types.Array(numba.from_dtype(np.dtype(dtype)), 1, "C")
+
+
+def types_of_inputs(text: LoopInputs, schema: Schema) -> list[Any]:
+    """Return numba's types of `input_arrays` of rows of a schema."""
+    types = []
     for at in text.columns:
         type_ = schema.fields[at].type
         types.append(taken(type_.storage))
@@ -221,7 +269,14 @@ def _signature(text: LoopText, schema: Schema) -> tuple[Any, ...]:
             types.append(taken(np.int32))
         if text.nullable:
             types.append(taken(np.bool_))
-    types += [taken(array.dtype) for array in _table_arrays(text)]
+    return [*types, *(taken(array.dtype) for array in _table_arrays(text))]
+
+
+def _signature(text: LoopText, schema: Schema) -> tuple[Any, ...]:
+    import numba
+
+    types = [numba.int64, made(np.int64), made(np.int64), taken(np.int64), made(np.int64)]
+    types += types_of_inputs(text, schema)
     types += [made(np.int64) for _ in text.numbered]
     for output in text.outputs:
         for array in _memory(text, output, schema, 0):
@@ -230,19 +285,20 @@ def _signature(text: LoopText, schema: Schema) -> tuple[Any, ...]:
     return tuple(types)
 
 
-def _table_arrays(text: LoopText) -> list[npt.NDArray[Any]]:
+def _table_arrays(text: LoopInputs) -> list[npt.NDArray[Any]]:
     """Return what the loop reads of tables."""
-    return [array for one in text.lookups for array in _rows_of(one).arrays]
+    return [array for one in text.lookups for array in rows_of(one).arrays]
 
 
-def _rows_of(lookup: TableLookup) -> UniqueRows:
+def rows_of(lookup: TableLookup) -> UniqueRows:
+    """Return the rows of a table that a loop reads."""
     assert lookup.rows is not None  # else its loop is not written
     return lookup.rows
 
 
 def _looked_up(text: LoopText, lookup: int, numbers: npt.NDArray[np.int64]) -> dict[str, Column]:
     """Return the columns of a table that the chain passes on, for these of its rows."""
-    added = _rows_of(text.lookups[lookup]).added
+    added = rows_of(text.lookups[lookup]).added
     assert added is not None
     wanted = {
         one.name: None for one in text.outputs if isinstance(one, LookedUp) and one.lookup == lookup
@@ -266,7 +322,8 @@ def _memory(
     return np.empty(rows, storage), np.empty(rows, np.bool_) if nullable else None
 
 
-def _arguments(text: LoopText, read: Sequence[Column]) -> list[npt.NDArray[Any]]:
+def input_arrays(text: LoopInputs, read: Sequence[Column]) -> list[npt.NDArray[Any]]:
+    """Return what the loop reads: the columns that it names, then what is of tables."""
     arguments: list[npt.NDArray[Any]] = []
     for column in read:
         if column.offsets is None:
@@ -276,7 +333,7 @@ def _arguments(text: LoopText, read: Sequence[Column]) -> list[npt.NDArray[Any]]
         if text.nullable:
             valid = column.validity
             arguments.append(np.ones(len(column), np.bool_) if valid is None else valid)
-    return arguments
+    return [*arguments, *_table_arrays(text)]
 
 
 def _aligned(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -290,7 +347,7 @@ def _pool(data: npt.NDArray[np.uint8], least: int) -> npt.NDArray[np.uint8]:
     return np.concatenate([data, np.zeros(least - data.size, np.uint8)])
 
 
-def _passed_by_each(text: LoopText, counts: npt.NDArray[np.int64], rows: int) -> tuple[int, ...]:
+def passed_by_each(text: LoopInputs, counts: npt.NDArray[np.int64], rows: int) -> tuple[int, ...]:
     """Return how many rows came out of each operator."""
     found, passing = [], rows
     after = iter(counts.tolist())

@@ -43,12 +43,15 @@ if TYPE_CHECKING:
     from ..transform_bases import Transform
 
 __all__ = [
+    "ChainWriter",
     "Computed",
     "LookedUp",
     "LoopText",
     "NothingToCompute",
     "Passed",
     "Step",
+    "filters",
+    "indented",
     "schema_after",
     "write_loop",
 ]
@@ -147,23 +150,26 @@ def write_loop(
     Raises:
         NotCompilable: one of them cannot be part of a loop; the message says why.
     """
-    return _Writing(schema, nullable, has_times).loop(steps)
+    return ChainWriter(schema, nullable, has_times).loop(steps)
 
 
-class _Writing:
+class ChainWriter:
+    """Writes the loop of a chain over rows of a schema: what is done for one row, step by step."""
+
     def __init__(self, schema: Schema, nullable: bool, has_times: bool) -> None:
         self._schema = schema
         self._has_times = has_times
-        self._loop = LoopWriter(schema, nullable=nullable)
+        self.body = LoopWriter(schema, nullable=nullable)
         self._constants = Environment(Batch.empty(schema))
-        self._columns: dict[str, Code | LookedUp | int] = {
+        self.columns: dict[str, Code | LookedUp | int] = {
             name: at for at, name in enumerate(schema.names)
         }  # an int: that column of the input
-        self._conditions: list[str] = []
-        self._lookups: list[TableLookup] = []
-        self._rows_found: list[str] = []
+        self.conditions: list[str] = []
+        self.lookups: list[TableLookup] = []
+        self.rows_found: list[str] = []
 
-    def loop(self, steps: Sequence[Step]) -> LoopText:
+    def take(self, steps: Sequence[Step]) -> list[Schema]:
+        """Write the steps of a chain; return what comes out of each; raise NotCompilable."""
         schemas: list[Schema] = []
         for step in steps:
             if isinstance(step, TableLookup) and step.refusal:
@@ -178,34 +184,43 @@ class _Writing:
             else:
                 msg = "a function of Python"
                 raise NotCompilable(msg)
+        return schemas
+
+    def loop(self, steps: Sequence[Step]) -> LoopText:
+        """Return the loop that writes out the rows of a chain; raise NotCompilable."""
+        schemas = self.take(steps)
         outputs = self._outputs(schemas[-1])
-        computes = self._lookups or any(isinstance(one, Computed) for one in outputs)
-        if not self._conditions and not computes:
+        computes = self.lookups or any(isinstance(one, Computed) for one in outputs)
+        if not self.conditions and not computes:
             msg = "it computes nothing"
             raise NothingToCompute(msg)
-        selects = bool(self._conditions) and any(
+        selects = bool(self.conditions) and any(
             isinstance(one, Passed) and not one.copied for one in outputs
         )
-        if len(self._loop.lines) > VALUES_MAX:
-            msg = f"more than {VALUES_MAX} values in a loop"
-            raise NotCompilable(msg)
+        self.check_size()
         looked_up = {one.lookup for one in outputs if isinstance(one, LookedUp)}
         numbered = tuple(sorted(looked_up))
-        text = self._text(outputs, [*self._columns.values()], selects, numbered)
+        text = self._text(outputs, [*self.columns.values()], selects, numbered)
         return LoopText(
             text,
-            tuple(sorted(self._loop.helpers)),
-            self._loop.nullable,
-            tuple(_filters(one) for one in steps),
-            tuple(self._lookups),
+            tuple(sorted(self.body.helpers)),
+            self.body.nullable,
+            tuple(filters(one) for one in steps),
+            tuple(self.lookups),
             numbered,
-            tuple(sorted(self._loop.columns)),
-            self._loop.text_bytes,
+            tuple(sorted(self.body.columns)),
+            self.body.text_bytes,
             tuple(outputs),
             tuple(schemas),
             self._has_times,
             selects,
         )
+
+    def check_size(self) -> None:
+        """Raise NotCompilable if it would take too long to compile."""
+        if len(self.body.lines) > VALUES_MAX:
+            msg = f"more than {VALUES_MAX} values in a loop"
+            raise NotCompilable(msg)
 
     def _schema_after(self, step: Step, before: Schema) -> Schema:
         """Return the columns as the kernels make them; the loop's must be the same."""
@@ -219,75 +234,76 @@ class _Writing:
         return after
 
     def _filter(self, condition: Expression) -> None:
-        code = self._code(condition)
+        code = self.code(condition)
         passes = code.value if code.valid is None else f"{code.value} & {code.valid}"
         if code.constant is not None and code.valid is not None:
             passes = "False"
         self._let_pass(passes)
 
     def _let_pass(self, passes: str) -> None:
-        before = self._conditions[-1:]
-        self._conditions.append(self._loop.let(" & ".join([*before, f"({passes})"])))
+        before = self.conditions[-1:]
+        self.conditions.append(self.body.let(" & ".join([*before, f"({passes})"])))
 
     def _look_up(self, lookup: TableLookup) -> None:
         """Find the row of the table, only for rows that have passed so far: here a branch pays."""
-        key, number = self._key(lookup.join.left_keys[0]), len(self._lookups)
+        key, number = self._key(lookup.join.left_keys[0]), len(self.lookups)
         if is_text(key.kind):
-            self._loop.helper("word_at")
-            at, find = key.value, self._loop.helper("row_of_text")
+            self.body.helper("word_at")
+            at, find = key.value, self.body.helper("row_of_text")
             ends = f"np.uint64(o{at}[i]), np.uint64(o{at}[i + np.uint64(1)])"
             found = f"{find}(c{at}, {ends}, x{number}, y{number}, z{number})"
         else:
-            find = self._loop.helper("row_of_integer")
+            find = self.body.helper("row_of_integer")
             found = f"{find}(np.int64({key.value}), x{number}, y{number})"
-        if has_to := " & ".join([*self._conditions[-1:], *([key.valid] if key.valid else [])]):
+        if has_to := " & ".join([*self.conditions[-1:], *([key.valid] if key.valid else [])]):
             found = f"{found} if {has_to} else np.int64(-1)"
-        found = self._loop.let(found)
-        self._lookups.append(lookup)
+        found = self.body.let(found)
+        self.lookups.append(lookup)
         if lookup.filters:
             self._let_pass(f"{found} < 0" if lookup.join.how == "anti" else f"{found} >= 0")
-            self._rows_found.append(found)
+            self.rows_found.append(found)
         else:  # the table's row of nulls stands before all others
-            self._rows_found.append(f"max({found}, np.int64(-1)) + np.int64(1)")
+            self.rows_found.append(f"max({found}, np.int64(-1)) + np.int64(1)")
         if lookup.join.only_left_columns:
             return
         assert lookup.table is not None
         for name in lookup.join.right_names(lookup.table.names):
-            self._columns[name] = LookedUp(number, name)
+            self.columns[name] = LookedUp(number, name)
 
     def _key(self, name: str) -> Code:
-        column = self._columns[name]
+        column = self.columns[name]
         if isinstance(column, LookedUp):
             msg = f"{name}, a column of a table, as a key"
             raise NotCompilable(msg)
-        key = column if isinstance(column, Code) else self._loop.column(self._schema.names[column])
+        key = column if isinstance(column, Code) else self.body.column(self._schema.names[column])
         if key.constant is not None or not (is_text(key.kind) or pa.types.is_integer(key.kind)):
             msg = f"{name} as a key"
             raise NotCompilable(msg)
         return key
 
     def _map(self, expressions: Mapping[str, Expression], keeps: bool) -> None:
-        columns = dict(self._columns) if keeps else {}
+        columns = dict(self.columns) if keeps else {}
         for name, expression in expressions.items():
             plain = expression.plain_column
-            columns[name] = self._code(expression) if plain is None else self._columns[plain]
-        self._columns = columns
+            columns[name] = self.code(expression) if plain is None else self.columns[plain]
+        self.columns = columns
 
-    def _code(self, expression: Expression) -> Code:
-        known = {name: one for name, one in self._columns.items() if isinstance(one, Code)}
+    def code(self, expression: Expression) -> Code:
+        """Return the code of an expression over the columns so far; raise NotCompilable."""
+        known = {name: one for name, one in self.columns.items() if isinstance(one, Code)}
         renamed = {}
-        for name, column in self._columns.items():
+        for name, column in self.columns.items():
             if isinstance(column, Code) or name not in expression.columns:
                 continue
             if isinstance(column, LookedUp):
                 msg = f"{name}, a column of a table, in {expression}"
                 raise NotCompilable(msg)
-            renamed[name] = self._loop.column(self._schema.names[column])
-        return code_of(expression, self._loop, {**known, **renamed}, self._constants)
+            renamed[name] = self.body.column(self._schema.names[column])
+        return code_of(expression, self.body, {**known, **renamed}, self._constants)
 
     def _outputs(self, schema: Schema) -> list[Output]:
         outputs: list[Output] = []
-        for field, made in zip(schema, self._columns.values(), strict=True):
+        for field, made in zip(schema, self.columns.values(), strict=True):
             if isinstance(made, LookedUp):
                 outputs.append(made)
                 continue
@@ -305,11 +321,11 @@ class _Writing:
 
     def _is_copied(self, column: int) -> bool:
         """Whether the loop copies a column, if it filters; else those of the rows are gathered."""
-        if not self._conditions:
+        if not self.conditions:
             return False
         type_ = self._schema.fields[column].type
         try:
-            self._loop.column(self._schema.names[column])
+            self.body.column(self._schema.names[column])
         except NotCompilable:
             return False
         return type_.kind == "fixed"
@@ -321,59 +337,70 @@ class _Writing:
         selects: bool,
         numbered: Sequence[int],
     ) -> str:
-        place = "k" if self._conditions else "i"
+        place = "k" if self.conditions else "i"
         stores = []
         if selects:
             stores.append(f"selected[{place}] = i")
-        if self._has_times and self._conditions:
+        if self._has_times and self.conditions:
             stores.append(f"times_out[{place}] = times[i]")
-        stores += [f"r{number}[{place}] = {self._rows_found[number]}" for number in numbered]
+        stores += [f"r{number}[{place}] = {self.rows_found[number]}" for number in numbered]
         for number, (output, one) in enumerate(zip(outputs, made, strict=True)):
             if isinstance(output, Passed):
                 if output.copied:
                     stores.append(f"d{number}[{place}] = c{output.column}[i]")
-                    if self._loop.nullable:
+                    if self.body.nullable:
                         stores.append(f"n{number}[{place}] = m{output.column}[i]")
             elif isinstance(one, Code) and isinstance(output, Computed):
                 stores.append(f"d{number}[{place}] = {one.value}")
                 if output.nullable:
                     stores.append(f"n{number}[{place}] = {one.valid}")
-        before_last = self._conditions[:-1]
+        before_last = self.conditions[:-1]
         counts = [f"f{at} += np.uint64({one})" for at, one in enumerate(before_last)]
-        if self._conditions:
-            counts.append(f"k += np.uint64({self._conditions[-1]})")
-        parts = [f"{name} = {text}\n" for name, text in self._loop.constants.items()]
-        parts += [HELPERS[name] for name in sorted(self._loop.helpers)]
+        if self.conditions:
+            counts.append(f"k += np.uint64({self.conditions[-1]})")
+        parts = self.before_loop()
         parts.append(f"\ndef loop({', '.join(self._arguments(outputs, numbered))}):\n")
         counters = [*(f"f{at}" for at in range(len(before_last))), "k"]
         before = [f"{name} = np.uint64(0)" for name in counters]
-        after = [f"counts[{at}] = {name}" for at, name in enumerate(counters) if self._conditions]
-        parts.append(_indented(before, 1) + "    for i in range(np.uint64(rows)):\n")
-        parts.append(_indented([*self._loop.lines, *stores, *counts], 2) + _indented(after, 1))
+        after = [f"counts[{at}] = {name}" for at, name in enumerate(counters) if self.conditions]
+        parts.append(indented(before, 1) + "    for i in range(np.uint64(rows)):\n")
+        parts.append(indented([*self.body.lines, *stores, *counts], 2) + indented(after, 1))
         return "".join(parts)
 
-    def _arguments(self, outputs: Sequence[Output], numbered: Sequence[int]) -> list[str]:
-        names = ["rows", "counts", "selected", "times", "times_out"]
-        for at in sorted(self._loop.columns):
+    def before_loop(self) -> list[str]:
+        """Return the text of what stands before the function: constants, then helpers."""
+        parts = [f"{name} = {text}\n" for name, text in self.body.constants.items()]
+        return parts + [HELPERS[name] for name in sorted(self.body.helpers)]
+
+    def inputs(self) -> list[str]:
+        """Return the names of the arguments that are read: columns, then what is of tables."""
+        names = []
+        for at in sorted(self.body.columns):
             names.append(f"c{at}")
             if self._schema.fields[at].type.kind == "bytes":
                 names.append(f"o{at}")
-            if self._loop.nullable:
+            if self.body.nullable:
                 names.append(f"m{at}")
-        for number, lookup in enumerate(self._lookups):
+        for number, lookup in enumerate(self.lookups):
             names += [f"{letter}{number}" for letter in ("xyz" if lookup.by_text else "xy")]
+        return names
+
+    def _arguments(self, outputs: Sequence[Output], numbered: Sequence[int]) -> list[str]:
+        names = ["rows", "counts", "selected", "times", "times_out", *self.inputs()]
         names += [f"r{number}" for number in numbered]
         for number, output in enumerate(outputs):
             if isinstance(output, Computed) or (isinstance(output, Passed) and output.copied):
                 names.append(f"d{number}")
-                if output.nullable if isinstance(output, Computed) else self._loop.nullable:
+                if output.nullable if isinstance(output, Computed) else self.body.nullable:
                     names.append(f"n{number}")
         return names
 
 
-def _filters(step: Step) -> bool:
+def filters(step: Step) -> bool:
+    """Whether an operator may leave rows out."""
     return step.filters if isinstance(step, TableLookup) else isinstance(step, FilterExpression)
 
 
-def _indented(lines: Sequence[str], depth: int) -> str:
+def indented(lines: Sequence[str], depth: int) -> str:
+    """Return lines as a block of text."""
     return textwrap.indent("".join(f"{line}\n" for line in lines), "    " * depth)

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     from .aggregation import Aggregation
     from .group_state import GroupState
+    from .loop_groups import LoopGroups
 
-__all__ = ["DeltaForm", "delta_columns", "deltas_of", "mark_of"]
+__all__ = ["DeltaForm", "delta_columns", "deltas_of", "deltas_of_loop", "mark_of"]
 
 _MARK = "#slice of "
 _INT64 = DataType.parse("int64")
@@ -65,11 +66,21 @@ def deltas_of(
         slices: the slice of each, int64 (n,).
         mark: what `mark_of` returned for the aggregation.
     """
-    keys, states = groups.keys_of(slots), groups.dump(slots)
+    return _deltas(groups.keys_of(slots), slices, groups.dump(slots), mark)
+
+
+def deltas_of_loop(groups: LoopGroups, mark: str) -> Batch:
+    """Return all groups of a compiled loop as deltas, as `deltas_of` does."""
+    return _deltas(groups.keys(), groups.slices, groups.states(), mark)
+
+
+def _deltas(
+    keys: Batch, slices: npt.NDArray[np.int64], states: dict[str, Column], mark: str
+) -> Batch:
     fields = [*keys.schema, Field(mark, _INT64)]
     fields += [Field(name, column.type) for name, column in states.items()]
     columns = [*keys.columns, Column(_INT64, slices), *states.values()]
-    return Batch(Schema(tuple(fields)), columns, len(slots))
+    return Batch(Schema(tuple(fields)), columns, len(slices))
 
 
 def mark_of(aggregation: Aggregation, schema: Schema) -> str:

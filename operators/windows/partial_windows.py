@@ -9,19 +9,25 @@ and at every marker, so checkpoints need not know of it.
 Rows that may come too late are passed on as they are: whether they do is decided behind the edge,
 as without late merge. No other row can be late there, since the watermark of the merging operator
 is at most the one that was passed on from here.
+
+The compiled loop of a chain may end here: then the loop keeps groups itself (`LoopGroups`), and
+this class decides, as for others, when they leave. Batches that the loop does not take are added
+to the other groups.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...state.keys import hash_keys
 from ...transport.wire.batch import Batch
 from .aggregation import Aggregation, evaluated_inputs
-from .deltas import deltas_of, mark_of
+from .deltas import deltas_of, deltas_of_loop, mark_of
 from .group_state import GroupState
+from .loop_groups import LoopGroups
 from .partial_aggregation import TABLE_BYTES_MAX
 from .reduction import Reduction
 from .slices import TimeSlices, WholeInput, slices_of
@@ -29,6 +35,8 @@ from .time_windows import NO_WATERMARK_NS
 from .window_results import WindowResults
 
 if TYPE_CHECKING:
+    from ...transport.wire.column import Column
+    from ...transport.wire.types import Schema
     from ..process import InstanceContext
 
 __all__ = ["INPUT_BYTES_MAX", "PartialWindows"]
@@ -37,6 +45,8 @@ INPUT_BYTES_MAX = 64 << 20
 """After so many bytes of rows all groups leave as deltas."""
 
 _GROUPS_MAX, _GROUPS_MIN = 1 << 16, 64
+_INDEX_BYTES = 16
+"""What a group takes in the index of a loop, nearly."""
 _BYTES_PER_INPUT_BYTE = 4
 """What groups and their indexes may grow by at most, for a byte of rows."""
 
@@ -58,6 +68,7 @@ class PartialWindows:
         self._slices = slices_of(aggregation)
         self._reduction = reduction
         self._groups: GroupState | None = None
+        self._in_loop: LoopGroups | None = None
         self._watermark_ns = self._passed_on_ns = NO_WATERMARK_NS
         self._rows = self._bytes = self._origin_ns = 0
         self._time_ns: int | None = None
@@ -68,7 +79,12 @@ class PartialWindows:
         """Take the memory for state and the operator's name."""
         self._context = context
         self._watermark_ns = self._passed_on_ns = context.watermark_ns
-        self._groups = None
+        self._groups = self._in_loop = None
+
+    @property
+    def asked(self) -> Aggregation:
+        """What is asked for."""
+        return self._asked
 
     @property
     def is_empty(self) -> bool:
@@ -102,11 +118,80 @@ class PartialWindows:
         if batch.num_rows:
             self._update(batch, slices)
             self._bytes += nbytes
+        return [*passed, *self.flush_if_due()]
+
+    def flush_if_due(self) -> list[Batch]:
+        """Return all groups as deltas if they stand for many rows, or are many."""
         if self._bytes >= INPUT_BYTES_MAX:
-            passed += self.flush("input")
-        elif self._groups is not None and len(self._groups) >= self._groups_max:
-            passed += self.flush("table")
-        return passed
+            return self.flush("input")
+        if self._groups is not None and len(self._groups) >= self._groups_max:
+            return self.flush("table")
+        return []
+
+    # -- rows that a compiled loop aggregates -------------------------------------------------
+
+    def takes_from_loop(self, batch: Batch) -> bool:
+        """Whether a loop may aggregate what comes of these rows: none is late, and there is room.
+
+        A loop neither passes rows on nor refuses them.
+        """
+        is_aside = self._reduction is not None and self._reduction.is_aside
+        if is_aside or not self._has_room(TABLE_BYTES_MAX // _BYTES_PER_INPUT_BYTE):
+            return False
+        slices = self._slices
+        if not isinstance(slices, TimeSlices):
+            return isinstance(slices, WholeInput)
+        if batch.times is None:
+            return False
+        first_ns, last_ns = int(batch.times.min()), int(batch.times.max())
+        if not slices.has_room_for(first_ns, last_ns):
+            return False
+        open_to_ns = self._watermark_ns - self._asked.allowed_lateness_ns
+        return self._watermark_ns == NO_WATERMARK_NS or first_ns >= slices.open_from_ns(open_to_ns)
+
+    @property
+    def loop_groups(self) -> LoopGroups:
+        """The groups of the loop, once `make_room` was called."""
+        assert self._in_loop is not None
+        return self._in_loop
+
+    def make_room(
+        self, before: Schema, record: np.dtype[Any], values: Mapping[int, Column]
+    ) -> list[Batch]:
+        """Make room for a group at least; return the deltas that had to leave for it.
+
+        Args:
+            before: the columns of the rows that the loop aggregates.
+            record, values: as for `LoopGroups`.
+
+        Raises:
+            StateFullError: the worker's memory for state is used up.
+        """
+        groups = self._in_loop
+        if groups is not None and groups.is_for(before, record, values):
+            return [] if groups.grow() else self.flush("table")
+        deltas = self.flush("columns") if groups is not None else []
+        if groups is not None:
+            groups.close()
+        fitting = max(_GROUPS_MIN, TABLE_BYTES_MAX // (record.itemsize + _INDEX_BYTES))
+        self._in_loop = LoopGroups(
+            before,
+            self._asked.keys,
+            self._asked.accumulators(before),
+            record,
+            values,
+            self._context,
+            min(_GROUPS_MAX, fitting),
+        )
+        return deltas
+
+    def note_aggregated(self, batch: Batch, rows: int) -> None:
+        """Learn how many rows a loop has aggregated that came of a batch."""
+        self._rows += rows
+        self._bytes += batch.nbytes * rows // batch.num_rows
+        self._note_origin(batch)
+
+    # -- deltas -------------------------------------------------------------------------------
 
     def closes(self, watermark_ns: int) -> bool:
         """Whether a watermark closes a window, or the time for late rows of one.
@@ -129,23 +214,42 @@ class PartialWindows:
 
     def flush(self, reason: str) -> list[Batch]:
         """Return all groups as deltas, if there are any, and forget them."""
-        groups = self._groups
-        if groups is None or self.is_empty:
+        if self.is_empty:
             return []
+        found = [*self._taken_of_groups(), *self._taken_of_loop()]
+        deltas = [self._dated(one.with_origin(self._origin_ns)) for one in found]
+        count = sum(one.num_rows for one in deltas)
+        self.flushes[reason] = self.flushes.get(reason, 0) + 1
+        self.deltas += count
+        if self._reduction is not None:
+            self._reduction.flushed(self._rows, count)
+        self._rows = self._bytes = self._origin_ns = 0
+        self._time_ns = None
+        return deltas
+
+    def _taken_of_groups(self) -> Iterator[Batch]:
+        groups = self._groups
+        if groups is None or not len(groups):
+            return
         parts = [(slice_, groups.scan(slice_)) for slice_ in groups.slices]
         slots = np.concatenate([found for _, found in parts])
         slices = np.repeat([slice_ for slice_, _ in parts], [len(found) for _, found in parts])
-        deltas = deltas_of(groups, slots, slices, self._mark).with_origin(self._origin_ns)
-        if self._time_ns is not None:
-            deltas = deltas.with_times(np.full(len(slots), self._time_ns))
+        yield deltas_of(groups, slots, slices, self._mark)
         groups.clear()
-        self.flushes[reason] = self.flushes.get(reason, 0) + 1
-        self.deltas += len(slots)
-        if self._reduction is not None:
-            self._reduction.flushed(self._rows, len(slots))
-        self._rows = self._bytes = self._origin_ns = 0
-        self._time_ns = None
-        return [deltas]
+
+    def _taken_of_loop(self) -> Iterator[Batch]:
+        groups = self._in_loop
+        if groups is None or not len(groups):
+            return
+        if groups.times_ns is not None:
+            self._note_times(*groups.times_ns)
+        yield deltas_of_loop(groups, mark_of(self._asked, groups.before))
+        groups.clear()
+
+    def _dated(self, deltas: Batch) -> Batch:
+        if self._time_ns is None:
+            return deltas
+        return deltas.with_times(np.full(deltas.num_rows, self._time_ns))
 
     def _update(self, batch: Batch, slices: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
         groups = self._bound(batch)
@@ -155,20 +259,22 @@ class PartialWindows:
         with self._results.naming(lambda: keys):
             groups.update(slots, inputs, batch.times)
         self._rows += batch.num_rows
+        self._note_origin(batch)
+        if batch.times is not None:
+            self._note_times(int(batch.times.min()), int(batch.times.max()))
+
+    def _note_origin(self, batch: Batch) -> None:
         if batch.origin_ns and not (self._origin_ns and self._origin_ns <= batch.origin_ns):
             self._origin_ns = batch.origin_ns
-        self._note_time(batch)
 
-    def _note_time(self, batch: Batch) -> None:
+    def _note_times(self, earliest_ns: int, latest_ns: int) -> None:
         """Keep the time for deltas.
 
         It is the earliest where windows are told by time, so that rows after idleness are found to
         be late, else the latest, which the results then have.
         """
-        if batch.times is None:
-            return
         is_earliest = isinstance(self._slices, TimeSlices)
-        time_ns = int(batch.times.min() if is_earliest else batch.times.max())
+        time_ns = earliest_ns if is_earliest else latest_ns
         if self._time_ns is None or (time_ns < self._time_ns) == is_earliest:
             self._time_ns = time_ns
 

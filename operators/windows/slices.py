@@ -76,10 +76,34 @@ class Slices(ABC):
 class TimeSlices(Slices):
     """Slices of tumbling and hopping windows, by the rows' event times."""
 
+    @property
+    def origin_ns(self) -> int:
+        """A slice begins here, and at each multiple of `slide_ns` after it."""
+        return self._window.start_ns
+
+    @property
+    def slide_ns(self) -> int:
+        """The distance between the starts of windows."""
+        return self._slide
+
+    @property
+    def rest_ns(self) -> int:
+        """A second slice of each slide begins so long after the first; 0 if there is one."""
+        return self._rest
+
+    def has_room_for(self, earliest_ns: int, latest_ns: int) -> bool:
+        """Whether windows of all times between these two fit into 64-bit nanoseconds."""
+        return -self._reaches_ns <= earliest_ns and latest_ns <= self._reaches_ns
+
+    def open_from_ns(self, watermark_ns: int) -> int:
+        """Return the earliest time that is in a slice from `first_open` on."""
+        return self.start_ns(self._last_ended(watermark_ns) + 1)
+
     def __init__(self, window: TimeWindow) -> None:
         self._window = window
         self._slide = window.slide_ns
         self._rest = window.size_ns % window.slide_ns
+        self._reaches_ns = _LATEST_NS - window.size_ns
         self._per_slide = 2 if self._rest else 1
         self._whole = window.size_ns // window.slide_ns
 

@@ -9,6 +9,7 @@ from ..configs.errors import WhaleError
 from ..operators.joins.table_join import TableJoin
 from ..operators.keyed.keyed_process import KeyedProcess
 from ..operators.transforms import FilterExpression, MapExpressions
+from ..operators.windows.partial_aggregation import PartialAggregation
 from .columns import known_columns
 from .explanation import Table
 from .logical import LogicalPlan, OperatorKind, OperatorNode, OutputKey
@@ -77,7 +78,8 @@ def _chains(plan: PhysicalPlan) -> Iterator[list[OperatorNode]]:
 
 
 def _may_be_in_loop(node: OperatorNode) -> bool:
-    return isinstance(node.payload, FilterExpression | MapExpressions | TableJoin)
+    fits = FilterExpression | MapExpressions | TableJoin | PartialAggregation
+    return isinstance(node.payload, fits)
 
 
 def _of_chain(
@@ -85,7 +87,8 @@ def _of_chain(
 ) -> Iterator[tuple[str, tuple[str, str]]]:
     if mode == "interpreted":
         for node in chain:
-            why = _OWN_KERNELS if isinstance(node.payload, TableJoin) else "runtime.pipelines"
+            has_kernels = isinstance(node.payload, TableJoin | PartialAggregation)
+            why = _OWN_KERNELS if has_kernels else "runtime.pipelines"
             yield node.id, (_INTERPRETED, why)
         return
     if schema is None:
@@ -95,18 +98,48 @@ def _of_chain(
     from ..operators.compiled.compiled_chain import longest_loop
     from ..operators.compiled.loop_text import schema_after
 
+    *_, last = chain
+    if isinstance(last.payload, PartialAggregation):
+        reason = _why_no_aggregating_loop(chain[:-1], last.payload, schema)
+        if reason:
+            yield last.id, (_INTERPRETED, f"{_OWN_KERNELS}: {reason}")
+            yield from _of_chain(chain[:-1], schema, mode) if chain[1:] else ()
+        else:
+            yield from _in_one_loop(chain)
+        return
     steps = [_step(node) for node in chain]
     loop, why = longest_loop(steps, schema, nullable=True, has_times=False)
     compiled = 0 if loop is None else len(loop.schemas)
-    together = " → ".join(node.id for node in chain[:compiled]) if compiled > 1 else ""
-    for node in chain[:compiled]:
-        parts = [together, _IF_UNIQUE if isinstance(node.payload, TableJoin) else ""]
-        yield node.id, ("compiled loop", "; ".join(filter(None, parts)))
+    yield from _in_one_loop(chain[:compiled])
     if compiled < len(chain):
         yield chain[compiled].id, (_INTERPRETED, why)
         before = schema if loop is None else loop.schemas[-1]
         after = schema_after(steps[compiled], before)
         yield from _of_chain(chain[compiled + 1 :], after, mode)
+
+
+def _in_one_loop(chain: Sequence[OperatorNode]) -> Iterator[tuple[str, tuple[str, str]]]:
+    together = " → ".join(node.id for node in chain) if len(chain) > 1 else ""
+    for node in chain:
+        parts = [together, _IF_UNIQUE if isinstance(node.payload, TableJoin) else ""]
+        yield node.id, ("compiled loop", "; ".join(filter(None, parts)))
+
+
+def _why_no_aggregating_loop(
+    chain: Sequence[OperatorNode], partial: PartialAggregation, schema: Schema
+) -> str:
+    """Return why a partial aggregate is not in the loop of what is before it; "" if it is."""
+    from ..operators.compiled.aggregating_text import write_aggregating_loop
+    from ..operators.expressions.emitters.code import NotCompilable
+
+    asked = partial.aggregation
+    has_times = asked.window is not None
+    try:
+        steps = [_step(node) for node in chain]
+        write_aggregating_loop(steps, asked, schema, nullable=True, has_times=has_times)
+    except NotCompilable as reason:
+        return str(reason)
+    return ""
 
 
 def _step(node: OperatorNode) -> Step:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias
 
+from ..operators.compiled.aggregating_chain import AggregatingChain
 from ..operators.compiled.compiled_chain import CompiledChain, Mode
 from ..operators.transforms import FilterExpression, MapExpressions
 from ..transport.wire.batch import Batch
+from ..transport.wire.types import Schema
 from .nodes import Node, TransformNode
+from .partial_node import PartialNode
 from .table_join_node import TableJoinNode
 
 _Chained: TypeAlias = TransformNode | TableJoinNode
@@ -22,52 +25,84 @@ class CompiledTransforms:
 
     Args:
         nodes: the operators, each fused behind the one before it, which nothing else follows.
+        ending: the partial aggregate behind the last of them, if there is one; then rows end in
+            its groups, if the loop takes all operators.
         mode: whether to compile; see `CompiledChain`.
     """
 
-    def __init__(self, nodes: Iterable[_Chained], mode: Mode) -> None:
+    def __init__(self, nodes: Iterable[_Chained], ending: PartialNode | None, mode: Mode) -> None:
         self._nodes = tuple(nodes)
-        self._chain = CompiledChain(
-            [one.table if isinstance(one, TableJoinNode) else one.transform for one in self._nodes],
-            mode,
+        self._ending = ending
+        operators = [
+            one.table if isinstance(one, TableJoinNode) else one.transform for one in self._nodes
+        ]
+        self._chain = CompiledChain(operators, mode)
+        self._aggregating = (
+            None if ending is None else AggregatingChain(operators, ending.partial, mode)
         )
 
     def take(self, batch: Batch) -> bool:
         """Take rows; return False if the operators themselves must."""
+        if self._aggregate(batch):
+            return True
+        if not self._nodes:
+            return False
         first = self._nodes[0]
         with first.guard(batch):
             passed = self._chain.pass_through(batch)
         if passed is None:
             return False
-        rows = batch.num_rows
-        last = first
-        for node, after, columns in zip(self._nodes, passed.counts, passed.schemas, strict=False):
-            if not rows:
-                break
-            node.count_passing(rows, after, columns)
-            rows, last = after, node
+        last = self._count(batch.num_rows, passed.counts, passed.schemas)
         if passed.rows is not None:
             last.output.emit(passed.rows)
         return True
 
+    def _aggregate(self, batch: Batch) -> bool:
+        """Take rows through all operators into the partial aggregate, if that can be compiled."""
+        ending = self._ending
+        if ending is None or self._aggregating is None:
+            return False
+        first = self._nodes[0] if self._nodes else ending
+        with first.guard(batch):
+            passed = self._aggregating.aggregate(batch)
+        if passed is None:
+            return False
+        if self._nodes:
+            self._count(batch.num_rows, passed.counts, passed.schemas)
+        if passed.rows or passed.deltas:
+            ending.count_aggregated(passed.rows, passed.before, passed.deltas)
+        return True
+
+    def _count(self, rows: int, counts: Iterable[int], schemas: Iterable[Schema]) -> _Chained:
+        """Count rows that passed the operators; return the last that any of them reached."""
+        last = self._nodes[0]
+        for node, after, columns in zip(self._nodes, counts, schemas, strict=False):
+            if not rows:
+                break
+            node.count_passing(rows, after, columns)
+            rows, last = after, node
+        return last
+
 
 def compile_transforms(nodes: Iterable[Node], mode: Mode) -> None:
-    """Let the filters, projections and table joins of a task that follow one another share loops.
+    """Let the operators of a task that follow one another share loops.
 
-    Each of them may begin a loop: that of an earlier one ends where an operator has no compiled
-    form.
+    These are filters, projections and table joins, and a partial aggregate behind them. Each of
+    them may begin a loop: that of an earlier one ends where an operator has no compiled form.
     """
-    found = {
-        id(node): node
-        for node in nodes
-        if isinstance(node, TableJoinNode)
-        or (
+    found: dict[int, _Chained] = {}
+    endings: dict[int, PartialNode] = {}
+    for node in nodes:
+        if isinstance(node, PartialNode):
+            endings[id(node)] = node
+            node.compiled = CompiledTransforms((), node, mode)
+        elif isinstance(node, TableJoinNode) or (
             isinstance(node, TransformNode)
             and isinstance(node.transform, FilterExpression | MapExpressions)
-        )
-    }
+        ):
+            found[id(node)] = node
     for node in found.values():
         chain: list[_Chained] = [node]
         while (after := found.get(id(chain[-1].output))) is not None:
             chain.append(after)
-        node.compiled = CompiledTransforms(chain, mode)
+        node.compiled = CompiledTransforms(chain, endings.get(id(chain[-1].output)), mode)

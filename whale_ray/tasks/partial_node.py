@@ -7,13 +7,18 @@ closes no window may wait with them: then few rows leave instead of many.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ..operators.process import InstanceContext
 from ..operators.windows.partial_aggregation import PartialAggregation
 from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
 from ..transport.wire.batch import Batch
 from .flow import Downstream
-from .nodes import Node
+from .nodes import Node, RowsThroughLoop
+
+if TYPE_CHECKING:
+    from ..operators.windows.partial_windows import PartialWindows
+    from ..transport.wire.types import Schema
 
 __all__ = ["PartialNode"]
 
@@ -23,9 +28,11 @@ class PartialNode(Node):
 
     Attributes:
         limits_waiting: true: groups are held for a limited time only.
+        compiled: takes its rows first, if no compiled loop leads to it and they can be compiled.
     """
 
     limits_waiting = True
+    compiled: RowsThroughLoop | None = None
 
     def __init__(
         self,
@@ -42,12 +49,34 @@ class PartialNode(Node):
         self.metrics.flushes = self._partial.flushes
         self._passed_on_ns = WATERMARK_NONE
 
+    @property
+    def partial(self) -> PartialWindows:
+        """The groups; a compiled loop may aggregate into them."""
+        return self._partial
+
     def emit(self, batch: Batch) -> None:
         """Aggregate rows; pass on those that may be late, and all groups if the table is full."""
+        if self.compiled is not None and self.compiled.take(batch):
+            return
         self._columns = batch.schema
         self.metrics.rows_in += batch.num_rows
         with self.guard(batch):
             passed = self._partial.add(batch)
+        self._added(passed)
+
+    def count_aggregated(self, rows: int, columns: Schema, deltas: Iterable[Batch]) -> None:
+        """Count rows that a compiled loop has aggregated, and pass on the groups that must leave.
+
+        Args:
+            rows: how many.
+            columns: theirs.
+            deltas: the groups.
+        """
+        self._columns = columns
+        self.metrics.rows_in += rows
+        self._added(deltas)
+
+    def _added(self, passed: Iterable[Batch]) -> None:
         self._pass_on(passed)
         if self._partial.is_empty:
             self._pass_watermark_on()

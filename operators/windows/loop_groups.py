@@ -1,0 +1,172 @@
+"""`LoopGroups`: the groups of a partial aggregate that a compiled loop finds and updates by itself.
+
+Groups are numbered as they come, and lie in records beside one another; a table of numbers finds
+them by open addressing, as the combiner of Slash's chapter 3 in front of its store. It grows with
+its groups, so that few groups stay in the nearest cache. `operators/compiled/aggregating_text`
+writes the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...state.node_transfer import field_columns
+from ...state.records import RecordField
+from ...transport.compiling import njit
+from ...transport.wire.batch import Batch
+from ...transport.wire.column import Column
+from ..aggregates.loop_updates import field_name
+
+if TYPE_CHECKING:
+    from ...transport.wire.types import Schema
+    from ..aggregates.accumulator import Accumulator
+    from ..process import InstanceContext
+
+__all__ = ["LoopGroups"]
+
+_GROUPS_AT_FIRST = 1 << 10
+_EARLIEST_NS, _LATEST_NS = -(1 << 63), (1 << 63) - 1
+_USED, _LIMIT, _FIRST_TIME, _LAST_TIME = range(4)
+
+
+class LoopGroups:
+    """Groups by slice and key.
+
+    Args:
+        before: the columns of the rows that are aggregated.
+        keys: the names of the key columns.
+        accumulators: what is computed for each group.
+        record: numpy's type of a group, as the loop has it.
+        values: of each key that is coded, by its number, the value of each code.
+        context: whose memory for state it takes.
+        groups_max: how many groups there may be.
+
+    Attributes:
+        records: the groups, `record` (capacity,).
+        index: int32 (2^k,): numbers of groups, −1 where there is none; at most half full.
+        marks: int64 (4,): see `AggregatingText`.
+    """
+
+    def __init__(
+        self,
+        before: Schema,
+        keys: Sequence[str],
+        accumulators: Sequence[Accumulator],
+        record: np.dtype[Any],
+        values: Mapping[int, Column],
+        context: InstanceContext,
+        groups_max: int,
+    ) -> None:
+        self.before, self.record, self.values = before, record, dict(values)
+        self._keys = before.select(keys)
+        self._fields = {
+            RecordField(f"{number}.{field.name}", field.dtype): field_name(number, field.name)
+            for number, accumulator in enumerate(accumulators)
+            for field in accumulator.fields
+        }
+        self._context = context
+        self._groups_max = groups_max
+        self._taken_bytes = 0
+        self.marks = np.zeros(4, np.int64)
+        self.records, self.index = np.empty(0, record), np.empty(0, np.int32)
+        self._resize(min(_GROUPS_AT_FIRST, groups_max))
+        self.clear()
+
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return int(self.marks[_USED])
+
+    def is_for(self, before: Schema, record: np.dtype[Any], values: Mapping[int, Column]) -> bool:
+        """Whether it is made for such rows, with the same codes of keys."""
+        return (
+            self.before == before
+            and self.record == record
+            and self.values.keys() == values.keys()
+            and all(self.values[number] is values[number] for number in values)
+        )
+
+    @property
+    def times_ns(self) -> tuple[int, int] | None:
+        """The earliest and the latest event time of its rows; None if there are none."""
+        first_ns, last_ns = int(self.marks[_FIRST_TIME]), int(self.marks[_LAST_TIME])
+        return None if first_ns > last_ns else (first_ns, last_ns)
+
+    def grow(self) -> bool:
+        """Make room for more groups; return whether there may be more.
+
+        Raises:
+            StateFullError: the worker's memory for state is used up.
+        """
+        if len(self) < len(self.records):
+            return True
+        if len(self) >= self._groups_max:
+            return False
+        self._resize(min(4 * len(self.records), self._groups_max))
+        return True
+
+    def clear(self) -> None:
+        """Forget all groups; the memory is kept."""
+        self.index.fill(-1)
+        self.marks[:] = 0, len(self.records), _LATEST_NS, _EARLIEST_NS
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._context.state_budget.give_back(self._context.operator_id, self._taken_bytes)
+        self._taken_bytes = 0
+
+    @property
+    def slices(self) -> npt.NDArray[np.int64]:
+        """The slice of each group, int64 (n,); owned."""
+        return self._owned("slice")
+
+    def keys(self) -> Batch:
+        """Return the key columns of all groups, owned."""
+        nulls = self._owned("nulls")
+        columns = []
+        for number, field in enumerate(self._keys):
+            data = self._owned(f"k{number}")
+            if number in self.values:
+                schema = self._keys.select([field.name])
+                values = self.values[number]
+                (column,) = Batch(schema, [values], len(values)).take(data).columns
+            else:
+                valid = (nulls >> np.uint64(number)) & np.uint64(1) == 0
+                column = Column(field.type, data, validity=None if valid.all() else valid)
+            columns.append(column)
+        return Batch(self._keys, columns, len(self))
+
+    def states(self) -> dict[str, Column]:
+        """Return the state of each accumulator for all groups, as `GroupState.dump` does; owned."""
+        arrays: Any = {field.name: self._owned(name) for field, name in self._fields.items()}
+        return field_columns(arrays, self._fields)
+
+    def _owned(self, field: str) -> npt.NDArray[Any]:
+        return self.records[field][: len(self)].copy()
+
+    def _resize(self, capacity: int) -> None:
+        slots = 1 << (2 * capacity - 1).bit_length()
+        nbytes = capacity * self.record.itemsize + slots * self.index.itemsize
+        budget, operator = self._context.state_budget, self._context.operator_id
+        budget.take(operator, nbytes, len(self))
+        budget.give_back(operator, self._taken_bytes)
+        self._taken_bytes = nbytes
+        used, records = len(self), np.zeros(capacity, self.record)
+        records[:used] = self.records[:used]
+        self.records, self.index = records, np.full(slots, -1, np.int32)
+        _enter(self.index, self._owned("hash"))
+        self.marks[_LIMIT] = capacity
+
+
+@njit(cache=True, nogil=True)
+def _enter(index: Any, hashes: Any) -> None:
+    """Enter groups, no two of which are the same, as the loop looks them up."""
+    mask = np.uint64(len(index) - 1)
+    for group in range(len(hashes)):
+        place = (hashes[group] ^ (hashes[group] >> np.uint64(29))) & mask
+        while index[place] >= 0:
+            place = (place + np.uint64(1)) & mask
+        index[place] = group

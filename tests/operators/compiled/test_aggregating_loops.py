@@ -1,0 +1,215 @@
+"""Loops that end in a partial aggregate against operators one by one, on random rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import whale_ray as whale
+from tests.operators.compiled.compiled_cases import SCHEMA, batches
+from whale_ray.operators.compiled.aggregating_chain import AggregatingChain
+from whale_ray.operators.compiled.aggregating_text import write_aggregating_loop
+from whale_ray.operators.expressions.emitters.code import NotCompilable
+from whale_ray.operators.joins.broadcast_table import BroadcastTable
+from whale_ray.operators.joins.table_join import TableJoin
+from whale_ray.operators.transforms import FilterExpression, MapExpressions
+from whale_ray.operators.windows import loop_groups, partial_windows
+from whale_ray.operators.windows.aggregation import Aggregation
+from whale_ray.operators.windows.partial_windows import PartialWindows
+from whale_ray.operators.windows.specifications import TimeWindow
+from whale_ray.state.budget import StateBudget
+from whale_ray.testing import instance_context
+from whale_ray.transport.wire.batch import Batch
+from whale_ray.transport.wire.column import Column
+from whale_ray.transport.wire.types import Schema
+
+F, col = whale.functions, whale.col
+US = 1_000
+AGGREGATES = (
+    F.count().alias("rows"),
+    F.count("f64").alias("numbers"),
+    F.sum("i64").alias("sum"),
+    F.avg("u8").alias("mean"),
+    F.sum("f64").alias("total"),
+    F.avg("f32").alias("average"),
+    F.min("i16").alias("least"),
+    F.max("f64").alias("most"),
+    F.min("f32").alias("lowest"),
+    F.max("t").alias("newest"),
+    F.max("b").alias("any"),
+    F.min_by("i32", "f64").alias("least_by"),
+    F.max_by("f32", "i16").alias("most_by"),
+    F.var_samp("i32").alias("variance"),
+    F.stddev_pop(col("f64") * 2).alias("deviation"),
+)
+WINDOWED = Aggregation(("name", "i8", "c"), TimeWindow("t", 7 * US, 3 * US, 1 * US), AGGREGATES)
+WHOLE = Aggregation(("u32",), None, (F.sum("i64").alias("sum"), F.count().alias("rows")))
+FILTER = FilterExpression((col("i16") > 0) | col("f64").is_null())
+
+
+def _names() -> BroadcastTable:
+    """Return a table in which several keys have one name, and some have none."""
+    table = BroadcastTable(TableJoin((("i32", "number"),), how="left"), instance_context())
+    values = {"number": [0, 1, -1, 2, 7, 2**31 - 1], "name": ["a", "b", "a", None, "b", "é"]}
+    table.add(Batch.from_pydict(values, Schema.of(number="int64", name="string")))
+    table.finish()
+    return table
+
+
+TABLE = _names()
+
+
+def _partial(asked: Aggregation, budget: StateBudget | None = None) -> PartialWindows:
+    context = instance_context(operator_id="partial")
+    made = PartialWindows(asked, None)
+    made.open(context if budget is None else replace(context, state_budget=budget))
+    return made
+
+
+def _one_by_one(partial: PartialWindows, joined: bool, rows: Batch) -> tuple[int, list[Batch]]:
+    """Let operators take a batch one after another; return how many rows came to the aggregate."""
+    passed = FILTER.apply(rows)
+    if passed is None or not passed.num_rows:
+        return 0, []
+    if joined:
+        passed = Batch.concat(list(TABLE.join(passed)))
+    return passed.num_rows, partial.add(passed)
+
+
+def _as_bits(deltas: Sequence[Batch], keys: int) -> dict[Any, Any]:
+    """Return the state of each group, floats as their bits; a group is in one delta alone."""
+    found: dict[Any, Any] = {}
+    for batch in deltas:
+        columns = []
+        for column in batch.columns:
+            bits = column.to_pylist()
+            if column.type.family.startswith("float"):
+                bits = column.data.view(np.uint64 if column.data.itemsize == 8 else np.uint32)
+            columns.append(list(bits))
+        for row in zip(*columns, strict=True):
+            assert row[: keys + 1] not in found
+            found[row[: keys + 1]] = row[keys + 1 :]
+    return found
+
+
+TIMES = st.lists(st.integers(-20 * US, 20 * US), min_size=12, max_size=12)
+
+
+@pytest.mark.parametrize("asked", [WINDOWED, WHOLE])
+def test_the_groups_are_those_of_the_operators_to_the_last_bit(
+    asked: Aggregation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_groups, "_GROUPS_AT_FIRST", 2)  # so that it grows
+    operators = (FILTER, TABLE) if asked is WINDOWED else (FILTER,)
+    keys = len(asked.keys)
+    taken = _partial(asked)
+    chain = AggregatingChain(operators, taken, "compiled")
+
+    @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+    @given(st.lists(st.tuples(batches(), TIMES), min_size=1, max_size=4))
+    def compare(drawn: list[tuple[Batch, list[int]]]) -> None:
+        expected = _partial(asked)
+        for batch, times in drawn:
+            rows = batch.with_times(np.array(times[: batch.num_rows]))
+            passed = chain.aggregate(rows)
+            assert passed is not None and not passed.deltas
+            count, _ = _one_by_one(expected, asked is WINDOWED, rows)
+            assert (passed.rows, passed.counts[-1]) == (count, count)
+        mine, theirs = taken.flush("end"), expected.flush("end")
+        assert [one.schema for one in mine] == [one.schema for one in theirs]
+        assert _as_bits(mine, keys) == _as_bits(theirs, keys)
+        assert [one.times[0] for one in mine] == [one.times[0] for one in theirs]
+
+    compare()
+
+
+def _rows(keys: Sequence[int], times_ns: Sequence[int] | None = None) -> Batch:
+    count = len(keys)
+    columns = {
+        field.name: np.zeros(count, field.type.storage)
+        for field in SCHEMA
+        if field.type.kind == "fixed"
+    }
+    columns |= {"u32": np.array(keys, np.uint32), "i16": np.ones(count, np.int16)}
+    made = [
+        Column(field.type, columns[field.name])
+        if field.name in columns
+        else Column.of([""] * count, field.type)
+        for field in SCHEMA
+    ]
+    times = np.arange(count) if times_ns is None else np.array(times_ns)
+    return Batch(SCHEMA, made, count).with_times(times)
+
+
+def test_a_full_table_leaves_as_deltas_in_the_middle_of_a_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(partial_windows, "_GROUPS_MIN", 3)
+    monkeypatch.setattr(partial_windows, "_GROUPS_MAX", 3)
+    partial = _partial(WHOLE)
+    chain = AggregatingChain((FILTER,), partial, "compiled")
+    passed = chain.aggregate(_rows([1, 2, 1, 3, 4, 1, 5, 5]))
+    assert passed is not None and passed.rows == 8
+    deltas = [*passed.deltas, *partial.flush("end")]
+    counted = [
+        dict(zip(one.columns[0].data.tolist(), one.columns[-1].data.tolist(), strict=True))
+        for one in deltas
+    ]
+    assert counted == [{1: 2, 2: 1, 3: 1}, {4: 1, 1: 1, 5: 2}]
+    assert partial.flushes == {"table": 1, "end": 1}
+
+
+def test_rows_that_may_be_late_or_leave_the_years_are_left_to_the_operators() -> None:
+    asked = replace(WHOLE, window=TimeWindow("t", 10 * US, 10 * US, 0))
+    partial = _partial(asked)
+    chain = AggregatingChain((FILTER,), partial, "compiled")
+    partial.closes(25 * US - 1)
+    assert chain.aggregate(_rows([1, 2], [20 * US, 31 * US])) is not None
+    assert chain.aggregate(_rows([1, 2], [20 * US - 1, 31 * US])) is None
+    assert chain.aggregate(_rows([1], [2**63 - 1])) is None
+
+
+def test_no_loop_where_memory_for_state_is_short() -> None:
+    budget = StateBudget(1 << 20)
+    chain = AggregatingChain((FILTER,), _partial(WHOLE, budget), "compiled")
+    assert chain.aggregate(_rows([1])) is None
+    assert budget.used_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("keys", "aggregate", "why"),
+    [
+        (("f64",), F.count(), "f64, a key of type float64"),
+        (("s",), F.count(), "s, a key of type string"),
+        (("u32",), F.count_distinct("i64"), "count_distinct(i64), which has no compiled form"),
+        (("u32",), F.min("s"), "min(s), which has no compiled form"),
+    ],
+)
+def test_what_has_no_compiled_form_is_said(keys: tuple[str, ...], aggregate: Any, why: str) -> None:
+    asked = Aggregation(keys, None, (aggregate,))
+    with pytest.raises(NotCompilable) as found:
+        write_aggregating_loop((), asked, SCHEMA, nullable=True, has_times=True)
+    assert str(found.value) == why
+
+
+def test_a_table_with_other_rows_has_other_codes() -> None:
+    table = _names()
+    asked = Aggregation(("name",), None, (F.count().alias("rows"),))
+    partial = _partial(asked)
+    chosen = MapExpressions.select([col("name")])
+    chain = AggregatingChain((table, chosen), partial, "compiled")
+    assert chain.aggregate(_rows([0])) is not None
+    columns = Schema.of(number="int64", name="string")
+    table.add(Batch.from_pydict({"number": [9], "name": ["z"]}, columns))
+    table.finish()
+    passed = chain.aggregate(_rows([0]))
+    assert passed is not None
+    deltas = [*passed.deltas, *partial.flush("end")]
+    assert [one.to_pylist()[0]["name"] for one in deltas] == ["a", "a"]
+    assert partial.flushes == {"columns": 1, "end": 1}
