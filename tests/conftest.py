@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -125,6 +126,7 @@ def _collect_garbage_of_this_module_alone() -> None:
 
 
 def _assert_no_leaks(processes_before: set[psutil.Process], segments_before: set[str]) -> None:
+    _end_waiting_server()
     gc.collect()
     started = [found for found in _started_processes() if found not in processes_before]
     left = []
@@ -134,6 +136,13 @@ def _assert_no_leaks(processes_before: set[psutil.Process], segments_before: set
             process.kill()  # so that the next test is not blamed for it
     left += [f"segment {name}" for name in sorted(_segments_left(segments_before))]
     assert not left, f"left behind: {'; '.join(left)}"
+
+
+def _end_waiting_server() -> None:
+    """End the fork server that waits for another job; a process of tests ends too late for that."""
+    module = sys.modules.get("whale_ray.deployment.processes.waiting_server")
+    if module is not None:
+        module.end_waiting_server()
 
 
 def _segments_left(before: set[str]) -> set[str]:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ...state.keys import hash_keys
 from ...state.node_transfer import with_columns
-from ...transport.wire.arrow import column_to_arrow
+from ...transport.wire.arrow import column_from_arrow, column_to_arrow, type_from_arrow
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Schema
@@ -210,7 +210,10 @@ def _ranks(column: Column) -> Int64s:
         values = values.cast(pa.float32())
     if pa.types.is_floating(values.type):
         values = pc.add(values, pa.scalar(0.0, values.type))  # -0.0 equals 0.0
-    ranks = pc.rank(values, "ascending", tiebreaker="dense").to_numpy().astype(np.int64)
+    found = pc.rank(values, "ascending", tiebreaker="dense")
+    # Not by Arrow's `to_numpy`, which loads pandas, if it is installed.
+    ranked = column_from_arrow(found, type_from_arrow(found.type, "ranks"), "ranks")
+    ranks = ranked.data.astype(np.int64)
     if column.validity is not None:
         ranks = np.where(column.validity, ranks, 0)
     return ranks

@@ -12,7 +12,7 @@ import whale_ray as whale
 from tests.loaded_servers import LoadedServers
 from whale_ray.api.job import Job
 from whale_ray.api.submission import run, submit
-from whale_ray.deployment.processes import early_server, process_fleet
+from whale_ray.deployment.processes import process_fleet, waiting_server
 from whale_ray.deployment.processes.fork_server import ForkServer
 
 Runner = Callable[..., Job]
@@ -31,8 +31,10 @@ def quick_processes(loaded_servers: LoadedServers) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         here = process_fleet.HostPlace(launch=loaded_servers)
         patch.setattr(process_fleet, "HERE", here)
-        patch.setattr(early_server, "ForkServer", partial(ForkServer, loaded_servers))
+        patch.setattr(waiting_server, "ForkServer", partial(ForkServer, loaded_servers))
+        waiting_server.end_waiting_server()
         yield
+        waiting_server.end_waiting_server()
 
 
 def inline(topology: whale.Topology, settings: Mapping[str, object] | None = None) -> Job:

@@ -210,7 +210,7 @@ def _plain_processes_starting(arguments: Sequence[str]) -> AbstractContextManage
     if not {"processes", "--on=processes"} & set(arguments):
         return nullcontext()
     from ..configs.settings import Settings
-    from ..deployment.processes.early_server import early_fork_server
+    from ..deployment.processes.waiting_server import early_fork_server
 
     return early_fork_server(Settings().runtime.kill_grace_ms)
 

@@ -10,7 +10,8 @@ which sends requests::
     ("kill", serial)
 
 and gets the answers (serial, pid, None) when a process has started, and (serial, pid, status) when
-it has ended. When that socket closes, the driver has ended or is done. Members then end by
+it has ended. It may serve one job after another. When that socket closes, the driver has ended or
+needs it no more. Members then end by
 themselves, since their own sockets close, too. The server kills those that have not ended after
 GRACE_MS (a function may hold the GIL), and ends.
 """
@@ -29,6 +30,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import whale_ray
@@ -42,6 +44,13 @@ _GONE_TIMEOUT_S = 1.0
 _SEND_TIMEOUT_S = 60.0
 """A server that takes no request for this time counts as lost."""
 _FLUSHED = (sys.stdout, sys.stderr)
+_LOADED = (
+    "...worker.worker",
+    "...state.store",
+    "...operators.joins.join_streams",
+    "...operators.keyed.keyed_process",
+    "...operators.windows.aggregate_windows",
+)
 
 Launch = Callable[..., "subprocess.Popen[Any]"]
 """Starts a process; called like `subprocess.Popen`."""
@@ -62,6 +71,7 @@ class ForkServer:
         self._pids: dict[int, int] = {}
         self._handles: dict[int, int] = {}  # pidfds, which unlike pids are never reused
         self._statuses: dict[int, int] = {}
+        self._alive: set[int] = set()
         self._serial = 0
         self._lost = False
         with theirs, stops_deferred():
@@ -93,6 +103,7 @@ class ForkServer:
             socket.send_fds(self._socket, [request], [connection.fileno()])
         except OSError as error:
             raise self._gone() from error
+        self._alive.add(self._serial)
         return self._serial
 
     def _gone(self) -> ResourceError:
@@ -123,6 +134,19 @@ class ForkServer:
     def pid(self, serial: int) -> int | None:
         """Return the id of a process, None while it has not started."""
         return self._pids.get(serial)
+
+    def is_free(self) -> bool:
+        """Return whether it can serve another job: it is alive, and no process that it started is.
+
+        How those of the job before have ended is forgotten then.
+        """
+        while self._receive(0.0):
+            pass
+        if self.lost or self._alive:
+            return False
+        self._pids.clear()
+        self._statuses.clear()
+        return True
 
     def kill(self, serial: int) -> None:
         """Kill a process."""
@@ -161,6 +185,7 @@ class ForkServer:
         self._pids[serial] = pid
         if status is not None:
             self._statuses[serial] = status
+            self._alive.discard(serial)
             if serial in self._handles:
                 os.close(self._handles.pop(serial))
         elif serial not in self._handles:
@@ -286,16 +311,23 @@ def child_environment() -> dict[str, str]:
     return environment
 
 
+def load() -> None:
+    """Load what most jobs need: the engine, and operators with state, which load it when made."""
+    from ...transport.wire import codec
+    from ..envelope import installed_versions
+
+    for name in _LOADED:
+        import_module(name, __package__)
+    codec.warm_up()
+    installed_versions()
+
+
 def main(run: Callable[[int, int, str], None] | None = None) -> None:
     """Load everything, then serve: fork processes that call `run`, by default members of a job."""
     leave_stops_to_the_controller()
-    from ...transport.wire import codec
-    from ...worker import worker  # noqa: F401  # loaded for the children
-    from ..envelope import installed_versions
     from .process_worker import run_member
 
-    codec.warm_up()
-    installed_versions()
+    load()
     gc.collect()
     gc.freeze()  # so that collections in the children do not copy shared pages
     # Python 3.12 and later warn of a fork beside other threads. Those here are OpenBLAS' and

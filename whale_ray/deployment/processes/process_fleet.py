@@ -32,9 +32,9 @@ from ...tasks.printed import PrintedLine, PrintedRows
 from ..envelope import Envelope, seal
 from ..members import LOCAL_ADDRESS
 from ..printer import Printer
-from .early_server import take_early_server
 from .fork_server import ForkServer, Launch
 from .message_socket import PatientSocket
+from .waiting_server import ServerConditions, keep_waiting, take_waiting_server
 
 _EVENTS_MAX = 4096
 _PRINTED_MAX = 1 << 20
@@ -118,6 +118,7 @@ class ProcessFleet(Fleet):
         self._respawning: set[int] = set()
         self._servers: dict[Launch, ForkServer] = {}
         self._all_servers: list[ForkServer] = []
+        self._conditions: ServerConditions | None = None  # of the server of this place
         self._printer = Printer()
         self._printed: deque[tuple[_MemberProcess, int | None]] = deque(maxlen=_PRINTED_MAX)
         self._woken, self._waker = socket.socketpair()
@@ -151,10 +152,15 @@ class ProcessFleet(Fleet):
         """Return the fork server that `launch` starts; a new one if it has died."""
         server = self._servers.get(launch)
         if server is None or server.lost:
-            early = take_early_server(self._grace_ms) if launch is HERE.launch else None
-            server = self._servers[launch] = early or ForkServer(launch, self._grace_ms)
+            server = self._servers[launch] = self._start_server(launch)
             self._all_servers.append(server)
         return server
+
+    def _start_server(self, launch: Launch) -> ForkServer:
+        if launch is not HERE.launch:
+            return ForkServer(launch, self._grace_ms)
+        self._conditions = ServerConditions.now(self._grace_ms)
+        return take_waiting_server(self._conditions) or ForkServer(launch, self._grace_ms)
 
     def call(self, member: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
         """Send a call to a member."""
@@ -267,5 +273,13 @@ class ProcessFleet(Fleet):
         self._printer.close(grace_ns / 1e9)
         self._woken.close()
         self._waker.close()
+        self._keep_server()
         for server in self._all_servers:
             server.close(_KILL_TIMEOUT_S)
+
+    def _keep_server(self) -> None:
+        """Let the server of this place wait for the next job of the driver."""
+        server = self._servers.get(HERE.launch)
+        if server is not None and self._conditions is not None and server.is_free():
+            self._all_servers.remove(server)
+            keep_waiting(server, self._conditions)

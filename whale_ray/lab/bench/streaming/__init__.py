@@ -8,6 +8,19 @@ order and late ones cost (`disorder`).
 
 from __future__ import annotations
 
-from .suite import PARTS, run
+from typing import Any
 
-__all__ = ["PARTS", "run"]
+_OF_SUITE = ("PARTS", "run")
+
+
+def __getattr__(name: str) -> Any:
+    """Return what the command wants of the suite.
+
+    Workers import this package for a process of a workload; they need not load all systems.
+    """
+    if name in _OF_SUITE:
+        from . import suite
+
+        return getattr(suite, name)
+    msg = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(msg)
