@@ -34,6 +34,7 @@ __all__ = ["Trial", "TrialLength", "run_trial"]
 _STEP_NS = 50_000_000
 _QUIET_NS = 2_000_000_000
 _LITTLE_S = 0.03
+_SMALL_ROWS = 256
 _NS_PER_S = 1e9
 _SETTINGS = {
     "runtime.meter_stages": True,
@@ -126,7 +127,7 @@ def run_trial(
     from ..api.submission import new_job_id, start_on_processes
 
     length, clock = length or TrialLength(), clock or SystemClock()
-    settings = settings.with_overrides(_SETTINGS)
+    settings = settings.with_overrides({**_SETTINGS, **reads_for_trial(logical)})
     physical: PhysicalPlan = plan(for_trial(logical, rate_per_s), settings, workers)
     job = start_on_processes(Assignment(new_job_id(logical.name), physical, settings))
     try:
@@ -138,6 +139,17 @@ def run_trial(
     finally:
         job.abandon()
     return _difference(physical, before, after, read_s)
+
+
+def reads_for_trial(logical: LogicalPlan) -> dict[str, object]:
+    """Return settings with how many rows sources read together, where all batches are small.
+
+    A read of thousands of rows that are sent one by one may last as long as the trial, which then
+    says nothing about the rate at which rows are read.
+    """
+    batches = [feed.batch_rows for node in logical.nodes for feed in node.inputs]
+    small = all(rows is not None and rows <= _SMALL_ROWS for rows in batches)
+    return {"runtime.source_batch_rows": _SMALL_ROWS} if small else {}
 
 
 def for_trial(logical: LogicalPlan, rate_per_s: float | None) -> LogicalPlan:
@@ -166,6 +178,10 @@ def _sources(logical: LogicalPlan) -> tuple[str, ...]:
 def _read(metrics: JobMetrics, logical: LogicalPlan) -> int:
     sources = _sources(logical)
     return sum(one.rows_in for one in metrics.operators if one.operator_id in sources)
+
+
+def _taken(metrics: JobMetrics) -> int:
+    return sum(one.rows_in for one in metrics.operators)
 
 
 def _await_rows(job: Job, logical: LogicalPlan, clock: Clock, timeout_s: float) -> None:
@@ -216,8 +232,8 @@ def _check_running(job: Job) -> None:
 def _difference(
     physical: PhysicalPlan, before: JobMetrics, after: JobMetrics, read_s: float
 ) -> Trial:
-    if _read(after, physical.logical) == _read(before, physical.logical):
-        # The whole input was read while it warmed up.
+    if _taken(after) == _taken(before):
+        # The whole input was processed while it warmed up.
         rows = {one.operator_id: one.rows_in for one in after.operators}
         loads = after.loads
     else:

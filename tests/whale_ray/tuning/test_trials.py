@@ -16,7 +16,7 @@ from whale_ray.tspec.reading import parse_tspec
 from whale_ray.tuning.applying import in_batches_of, with_choices
 from whale_ray.tuning.optimizing import OPTIMIZED, compare, tune
 from whale_ray.tuning.trial_sources import is_measured, trial_sink, trial_source
-from whale_ray.tuning.trials import TrialLength, for_trial, run_trial
+from whale_ray.tuning.trials import TrialLength, for_trial, reads_for_trial, run_trial
 
 SHORT = TrialLength(warm_up_s=0.05, measured_s=0.2, wall_s=20)
 SPEC = """
@@ -133,6 +133,13 @@ def test_one_batch_for_all_streams_or_the_user_s():
         feed.batch_rows for node in in_batches_of(logical, 7).nodes for feed in node.inputs
     } == {7}
     assert for_trial(logical, 10).node("a").payload.rate_per_s == 10
+
+
+def test_sources_read_little_at_once_only_where_all_batches_are_small():
+    logical = three()
+    assert reads_for_trial(in_batches_of(logical, 1)) == {"runtime.source_batch_rows": 256}
+    assert reads_for_trial(in_batches_of(logical, 257)) == {}
+    assert reads_for_trial(logical) == {}
 
 
 def test_choices_become_parallelism_and_batches_of_whole_stages():
