@@ -31,6 +31,7 @@ from ..plan.logical import LogicalPlan, OperatorKind
 from ..plan.physical import PhysicalPlan
 from ..plan.planner import plan
 from ..plan.preflight import preflight, unbounded_sources
+from ..plan.rescaling import rescaled
 from ..records.recorder import recorder_of
 from ..transport.clock import Clock, SystemClock
 from .checkpoints import (
@@ -309,6 +310,7 @@ def resume(
     on: Where | None = None,
     address: str | None = None,
     workers: int | None = None,
+    parallelism: Mapping[str, int] | None = None,
     detach: bool = False,
     queue: bool = False,
     runtime_env: Mapping[str, Any] | None = None,
@@ -323,18 +325,22 @@ def resume(
         on: as for `submit`, like all that follow; None: where it ran before.
         address: of a Ray cluster.
         workers: the number of worker processes; None: as before.
+        parallelism: another number of instances by the ids of operators; those that are fused with
+            one get the same. State moves by key.
         detach: let the job outlive this process.
         queue: wait for resources.
         runtime_env: Ray's runtime environment.
 
     Raises:
-        UsageError: there is no checkpoint, or the job has finished.
+        UsageError: there is no checkpoint, the job has finished, or `parallelism` names an operator
+            that it does not have.
+        TopologyError: an operator is to have more instances than there are virtual nodes.
         InputError: a file of the checkpoint is damaged, or lacks.
         OutputError: another job uses the folder.
     """
     before, ran_on, point, manifest = load_job(str(path))
     settings = before.settings.with_overrides({"checkpoints.url": point.url})
-    logical = before.plan.logical
+    logical = rescaled(before.plan, parallelism or {})
     workers = workers or before.plan.workers
 
     def assign(settings: Settings, nodes: Sequence[ClusterNode]) -> Assignment:

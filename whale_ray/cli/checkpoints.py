@@ -76,6 +76,14 @@ def add_resume(commands: Any, finish: Finish) -> None:
     )
     command.add_argument("--address", default=None, help="of a running Ray; else one is started")
     command.add_argument("--workers", type=int, default=None, help="worker processes")
+    command.add_argument(
+        "--parallelism",
+        action="append",
+        default=[],
+        type=_instances,
+        metavar="ID=N",
+        help="another number of instances of an operator (may be repeated)",
+    )
     command.add_argument("--detach", action="store_true", help="let the job outlive this command")
     command.add_argument(
         "--queue", action="store_true", help="wait for room on Ray if others hold it"
@@ -99,10 +107,20 @@ def _resume(parsed: argparse.Namespace, finish: Finish) -> int:
         on=parsed.on,
         address=parsed.address,
         workers=parsed.workers,
+        parallelism=dict(parsed.parallelism),
         detach=parsed.detach,
         queue=parsed.queue,
     )
     return finish(job, parsed)
+
+
+def _instances(text: str) -> tuple[str, int]:
+    """Return operator and number of `ID=N`."""
+    name, equals, count = text.rpartition("=")
+    if not (equals and name and count.isdecimal()):
+        msg = f"{text!r} is not ID=N, such as counts=4"
+        raise argparse.ArgumentTypeError(msg)
+    return name, int(count)
 
 
 def add_savepoint(commands: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the page may do beside reading, with its token: end a job, and submit a topology."""
+"""What the page may do beside reading, with its token: end or rescale a job, submit a topology."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import asyncio
 import contextlib
 import hmac
 import secrets
+import shutil
 import signal
 import sys
 import tempfile
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from ..configs.errors import ResourceError, UsageError
 from ..records.folders import REQUEST, is_alive, replace_json
 from ..tspec.reading import parse_tspec
+from .rescaling import Rescale
 
-__all__ = ["HowToEnd", "Submissions", "ask_for_end", "new_token", "tokens_match"]
+__all__ = ["EndOf", "HowToEnd", "Submissions", "ask_for_end", "new_token", "tokens_match"]
 
 HowToEnd = Literal["drain", "cancel", "savepoint"]
 
@@ -27,6 +29,10 @@ _OUTPUT_LINES_MAX = 200
 _LINE_BYTES_MAX = 1 << 16
 _DRAIN_TIMEOUT_S = 30.0
 """How long what still runs may drain once the server closes; then it is killed."""
+_END_POLL_S = 0.1
+
+EndOf = Callable[[Path], "dict[str, Any] | None"]
+"""Tells how the job of a record ended; None while it runs."""
 
 
 def new_token() -> str:
@@ -55,66 +61,110 @@ def ask_for_end(folder: Path, how: str) -> None:
 
 
 class Submissions:
-    """Topologies that were submitted here: each runs in a process of its own, until it ends."""
+    """Jobs that were started here: each runs in a process of its own, until it ends."""
 
     def __init__(self) -> None:
-        self._running: dict[int, asyncio.Task[None]] = {}
+        self._closes = False
+        self._running: set[asyncio.Task[None]] = set()
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self.output: deque[str] = deque(maxlen=_OUTPUT_LINES_MAX)
         """The last lines that they wrote, as a rule why one could not begin."""
 
-    async def submit(self, text: str, workers: int) -> int:
-        """Run a topology on processes of this machine; return the number of its process.
+    def submit(self, text: str, workers: int) -> None:
+        """Run a topology on processes of this machine.
 
         Raises:
             InputError: the text is no topology.
-            ResourceError: too many that were submitted run already.
+            ResourceError: too many that were started here run already.
         """
         name = parse_tspec(text, "the topology").name
-        if len(self._running) >= _SUBMITTED_MAX:
-            msg = f"{_SUBMITTED_MAX} topologies that were submitted here run already; end one"
-            raise ResourceError(msg)
-        folder = Path(tempfile.mkdtemp(prefix="whale-ray-submitted-"))
-        path = folder / "topology.yaml"
-        path.write_text(text, encoding="utf-8")
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "whale_ray.cli.main", "run", str(path)),
-            *("--on", "processes", "--workers", str(workers)),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            limit=_LINE_BYTES_MAX,
-        )
-        self._processes[process.pid] = process
-        self._running[process.pid] = asyncio.create_task(self._follow(process, name, folder))
-        return process.pid
+        self._check_room()
+        self._follow(self._run_topology(name, text, workers))
+
+    def rescale(self, folder: Path, wanted: Rescale, end_of: EndOf) -> None:
+        """Stop a job with a savepoint, then go on from it.
+
+        Args:
+            folder: of the job's record.
+            wanted: with what it goes on, which was checked.
+            end_of: tells how the job ended, once it has.
+
+        Raises:
+            UsageError: the job has ended.
+            ResourceError: too many that were started here run already.
+        """
+        self._check_room()
+        ask_for_end(folder, "savepoint")
+        self._follow(self._stop_and_resume(folder, wanted, end_of))
 
     async def close(self, drain_timeout_s: float = _DRAIN_TIMEOUT_S) -> None:
         """End what still runs: it was this server's. What has not drained in time is killed."""
-        followed = list(self._running.values())
+        self._closes = True
+        followed = list(self._running)
         self._signal(signal.SIGTERM)  # which drains them
         if followed:
             await asyncio.wait(followed, timeout=drain_timeout_s)
         self._signal(signal.SIGKILL)
         await asyncio.gather(*followed, return_exceptions=True)
 
+    def _check_room(self) -> None:
+        if len(self._running) >= _SUBMITTED_MAX:
+            msg = f"{_SUBMITTED_MAX} jobs that were started here run already; end one"
+            raise ResourceError(msg)
+
+    def _follow(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
     def _signal(self, number: signal.Signals) -> None:
         for process in self._processes.values():
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(number)
 
-    async def _follow(self, process: asyncio.subprocess.Process, name: str, folder: Path) -> None:
+    async def _run_topology(self, name: str, text: str, workers: int) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="whale-ray-submitted-"))
+        try:
+            path = folder / "topology.yaml"
+            path.write_text(text, encoding="utf-8")
+            how = ("--on", "processes", "--workers", str(workers))
+            await self._run(name, "run", str(path), *how)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    async def _stop_and_resume(self, folder: Path, wanted: Rescale, end_of: EndOf) -> None:
+        name = folder.name
+        while (end := end_of(folder)) is None:
+            if self._closes:
+                self.output.append(f"{name}: stops, and does not go on: this server ended")
+                return
+            await asyncio.sleep(_END_POLL_S)
+        if end.get("state") != "stopped":
+            self.output.append(f"{name}: {end.get('state')} before its savepoint was complete")
+            return
+        place = str(end["checkpoint"])
+        if await self._run(name, "resume", place, *wanted.options):
+            self.output.append(f"{name}: go on as it was with: whale-ray resume {place}")
+
+    async def _run(self, name: str, *words: str) -> int:
+        """Run a command of whale-ray to its end, keep what it writes, and return its exit code."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "whale_ray.cli.main", *words),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            limit=_LINE_BYTES_MAX,
+        )
         assert process.stdout is not None
+        self._processes[process.pid] = process
         try:
             async for line in _lines(process.stdout):
                 self.output.append(f"{name}: {line}")
             code = await process.wait()
             self.output.append(f"{name}: ended with exit code {code}")
+            return code
         finally:
-            (folder / "topology.yaml").unlink(missing_ok=True)
-            folder.rmdir()
-            self._processes.pop(process.pid, None)
-            self._running.pop(process.pid, None)
+            del self._processes[process.pid]
 
 
 async def _lines(output: asyncio.StreamReader) -> AsyncIterator[str]:

@@ -88,6 +88,13 @@ class RunReader:
         now["silent_s"] = 0.0 if now["state"] == LOST else self.silent_s(now)
         return now
 
+    def end(self, folder: Path) -> dict[str, Any] | None:
+        """Return how a job ended; None while it runs."""
+        now = self.now(folder)
+        if now is not None and now["end"] is not None:
+            return dict(now["end"])
+        return None if is_alive(folder) else {"state": LOST}
+
     def history(self, folder: Path, tail: HistoryTail) -> tuple[bool, list[dict[str, Any]]]:
         """Return whether the history begins anew, and its lines behind `tail`, which moves on."""
         try:

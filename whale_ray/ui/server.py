@@ -21,6 +21,7 @@ from ..records.folders import RunFolders
 from ..transport.clock import Clock
 from . import specs
 from .actions import Submissions, ask_for_end, tokens_match
+from .rescaling import check_rescale, rescale_of
 from .run_reader import HistoryTail, RunReader
 
 __all__ = ["LOOPBACK", "STATIC", "TOKEN_HEADER", "UiServer"]
@@ -77,6 +78,7 @@ class UiServer:
         add.add_get("/api/jobs/{job}", self._job)
         add.add_get("/api/jobs/{job}/events", self._run_events)
         add.add_post("/api/jobs/{job}/end", self._end)
+        add.add_post("/api/jobs/{job}/rescale", self._rescale)
         add.add_post("/api/topology", self._topology)
         add.add_post("/api/optimization", self._optimization)
         add.add_post("/api/optimizer-log", self._optimizer_log)
@@ -154,14 +156,25 @@ class UiServer:
         ask_for_end(self._folder(request), str(asked.get("how")))
         return web.json_response({})
 
+    async def _rescale(self, request: web.Request) -> web.StreamResponse:
+        self._check_token(request)
+        wanted = rescale_of(await _json(request))
+        folder = self._folder(request)
+        described = self._reader.description(folder)
+        if described is None:
+            raise _refusal(web.HTTPNotFound, f"job {folder.name} was removed")
+        await asyncio.to_thread(check_rescale, described, wanted)  # may read from far
+        self._submissions.rescale(folder, wanted, self._reader.end)
+        return web.json_response({})
+
     async def _submit(self, request: web.Request) -> web.StreamResponse:
         self._check_token(request)
         asked = await _json(request)
         workers = asked.get("workers", 2)
         if not isinstance(workers, int) or not 1 <= workers <= 4096:
             raise _refusal(web.HTTPBadRequest, "workers must be a number from 1 to 4,096")
-        pid = await self._submissions.submit(str(asked.get("text", "")), workers)
-        return web.json_response({"pid": pid})
+        self._submissions.submit(str(asked.get("text", "")), workers)
+        return web.json_response({})
 
     async def _submitted(self, _request: web.Request) -> web.StreamResponse:
         return web.json_response(list(self._submissions.output))

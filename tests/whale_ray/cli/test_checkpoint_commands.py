@@ -49,6 +49,11 @@ def test_a_run_with_checkpoints_finishes_and_cannot_be_resumed(
             "--detach means nothing with --on processes; leave one of them out",
         ),
         (
+            ["resume", "nowhere", "--parallelism", "twice"],
+            "argument --parallelism: 'twice' is not ID=N, such as counts=4;"
+            " see whale-ray resume --help",
+        ),
+        (
             ["run", "doubled.py", "--on", "inline", "--restore", "latest"],
             "restore= has no effect without checkpoints=: name the folder to keep them in",
         ),

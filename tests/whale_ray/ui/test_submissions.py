@@ -42,7 +42,7 @@ def test_a_long_line_is_left_out_and_the_next_ones_are_there(
 
     async def submit() -> list[str]:
         submissions = Submissions()
-        await submissions.submit(TSPEC, workers=1)
+        submissions.submit(TSPEC, workers=1)
         await asyncio.wait_for(until(submissions, "played: ended with exit code 0"), 60)
         return list(submissions.output)
 
@@ -61,7 +61,7 @@ def test_what_does_not_drain_in_time_is_killed(monkeypatch: pytest.MonkeyPatch) 
 
     async def submit() -> list[str]:
         submissions = Submissions()
-        await submissions.submit(TSPEC, workers=1)
+        submissions.submit(TSPEC, workers=1)
         await asyncio.wait_for(until(submissions, "played: deaf"), 60)
         await asyncio.wait_for(submissions.close(drain_timeout_s=0.1), 60)
         return list(submissions.output)

@@ -15,6 +15,16 @@ import requests
 from aiohttp import web
 
 import whale_ray as whale
+from tests.whale_ray.api.test_checkpoints import (
+    COUNT,
+    GATE,
+    OFTEN,
+    checkpoints_of,
+    numbers,
+    until,
+    visible,
+)
+from tests.whale_ray.user_code.gated_numbers import expected
 from whale_ray.cli.main import main
 from whale_ray.configs.errors import ResourceError, UserFunctionError
 from whale_ray.configs.settings import RecordSettings, Settings
@@ -190,7 +200,7 @@ def test_a_request_to_another_name_is_refused(served, host):
 @pytest.mark.parametrize("token", [None, "", "another", TOKEN + "x"])
 def test_an_action_without_the_token_is_refused(served, token):
     job_id = run_job(served)
-    for path in (f"/api/jobs/{job_id}/end", "/api/submissions"):
+    for path in (f"/api/jobs/{job_id}/end", f"/api/jobs/{job_id}/rescale", "/api/submissions"):
         answer = served.post(path, "{}", token)
         assert answer.status_code == 403 and "token" in answer.json()["error"]
     assert not (Path(served.settings.folder) / job_id / REQUEST).exists()
@@ -202,6 +212,62 @@ def test_a_job_that_has_ended_cannot_be_ended(served):
     assert (answer.status_code, answer.json()) == (400, {"error": f"job {job_id} has ended"})
     answer = served.post(f"/api/jobs/{job_id}/end", '{"how": "quickly"}', TOKEN)
     assert answer.json()["error"].startswith("a job cannot end by 'quickly'")
+
+
+def gated_job(served: Served, folder: Path) -> whale.Job:
+    """Start a job that keeps state by key, and waits in its middle for the file `go`."""
+    return whale.submit(
+        numbers(folder),
+        on="processes",
+        workers=2,
+        checkpoints=folder / "state",
+        settings={"records.folder": served.settings.folder, "records.interval_ms": 50},
+        **OFTEN,
+    )
+
+
+@pytest.mark.long
+def test_a_job_is_rescaled_and_each_row_comes_once(served, tmp_path, no_leaks):
+    """It stops with a savepoint, and goes on with other instances and workers as another job."""
+    job = gated_job(served, tmp_path)
+    until(lambda: visible(tmp_path) == expected(GATE), "the first half is not visible")
+    wanted = '{"parallelism": {"counted": 3}, "workers": 1}'
+    answer = served.post(f"/api/jobs/{job.id}/rescale", wanted, TOKEN)
+    assert (answer.status_code, answer.json()) == (200, {})
+    job.wait(TIMEOUT_S)
+    assert job.state == "stopped"
+    until(lambda: len(served.get("/api/jobs").json()) == 2, "no job goes on")
+    (tmp_path / "go").touch()
+    new = served.get("/api/jobs").json()[0]
+    assert (new["name"], new["workers"]) == ("numbers", 1)
+    stages = served.get(f"/api/jobs/{new['id']}").json()["job"]["stages"]
+    assert {one["parallelism"] for one in stages if "counted" in one["operators"]} == {3}
+    until(lambda: visible(tmp_path) == expected(COUNT), "the other half is not visible")
+    ended = f"{job.id}: ended with exit code 0"
+    until(lambda: ended in served.get("/api/submissions").json(), "it has not ended")
+
+
+def test_what_cannot_be_rescaled_is_refused_and_runs_on(served, tmp_path, no_leaks):
+    job = gated_job(served, tmp_path)
+    until(lambda: checkpoints_of(job) > 0, "there is no checkpoint")
+
+    def refusal(wanted: str) -> str:
+        answer = served.post(f"/api/jobs/{job.id}/rescale", wanted, TOKEN)
+        assert answer.status_code == 400
+        return str(answer.json()["error"])
+
+    assert "no operator 'other'" in refusal('{"parallelism": {"other": 2}}')
+    assert "whole numbers, 1 or more" in refusal('{"parallelism": {"counted": 0}}')
+    assert "whole numbers, 1 or more" in refusal('{"parallelism": {"counted": true}}')
+    assert "workers must be a number from 1" in refusal('{"workers": 1e9}')
+    assert "nothing is to change" in refusal("{}")
+    assert job.state == "running"
+    job.stop(drain=False)
+
+
+def test_a_job_without_checkpoints_cannot_be_rescaled(served):
+    answer = served.post(f"/api/jobs/{run_job(served)}/rescale", '{"workers": 3}', TOKEN)
+    assert "takes no checkpoints, so it cannot go on" in answer.json()["error"]
 
 
 @pytest.mark.parametrize("path", ["/assets/../../server.py", "/assets/%2e%2e/%2e%2e/server.py"])

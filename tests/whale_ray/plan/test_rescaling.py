@@ -1,0 +1,58 @@
+"""Another parallelism for stages of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+import whale_ray as whale
+from whale_ray.configs.errors import UsageError
+from whale_ray.configs.settings import Settings
+from whale_ray.plan.physical import PhysicalPlan
+from whale_ray.plan.planner import plan_unsized
+from whale_ray.plan.rescaling import rescaled
+
+
+class Total(whale.Process):
+    def on_row(self, row: Any, out: Any) -> None:
+        out.emit_row(total=row.n)
+
+
+@pytest.fixture
+def planned() -> PhysicalPlan:
+    topology = whale.Topology("rescaled")
+    rows = topology.source(whale.sources.iterable([{"n": 1}]), id="rows")
+    totals = rows.key_by("n").process(Total, id="totals", parallelism=4)
+    totals.filter(whale.col("total") > 0, id="some", parallelism=4).sink(
+        whale.sinks.collect(), id="out"
+    )
+    return plan_unsized(topology.logical_plan(), Settings(), 2)
+
+
+def stages_of(planned: PhysicalPlan, parallelism: Mapping[str, int]) -> dict[tuple[str, ...], int]:
+    again = plan_unsized(rescaled(planned, parallelism), Settings(), 2)
+    return {stage.operators: stage.parallelism for stage in again.stages}
+
+
+@pytest.mark.parametrize("named", ["totals", "some", "out"])
+def test_operators_that_are_fused_stay_so(planned: PhysicalPlan, named: str) -> None:
+    assert stages_of(planned, {}) == {("rows",): 1, ("totals", "some", "out"): 4}
+    assert stages_of(planned, {named: 7}) == {("rows",): 1, ("totals", "some", "out"): 7}
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "message"),
+    [
+        ({"total": 2}, "no operator 'total' whose parallelism can change; there are 'rows', 'tot"),
+        ({"totals": 0}, "the parallelism of 'totals' is 0: it is a whole number, 1 or more"),
+        ({"totals": True}, "the parallelism of 'totals' is True"),
+        ({"totals": 2, "some": 3}, "'some' is fused with operators that are to have 2 instances"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    planned: PhysicalPlan, parallelism: dict[str, int], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        rescaled(planned, parallelism)
