@@ -48,11 +48,15 @@ class Questions:
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
-    def partitions(self, topics: Sequence[str]) -> list[Partition]:
+    def partitions(self, topics: Sequence[str], to: str = "read") -> list[Partition]:
         """Return the partitions of all topics.
 
+        Args:
+            topics: their names.
+            to: what the topics are asked for, for messages: to read, or to write into.
+
         Raises:
-            InputError: no broker answers, or a topic is not there, or may not be read.
+            InputError: no broker answers, or a topic is not there, or may not be seen.
         """
         import confluent_kafka
 
@@ -61,7 +65,7 @@ class Questions:
             try:
                 found += partitions_of(self._consumer, topic)
             except confluent_kafka.KafkaException as error:
-                what = f"cannot read the topic {topic!r}"
+                what = f"cannot {to} the topic {topic!r}"
                 msg = self._cluster.explain(error.args[0], what, self._errors)
                 raise InputError(msg) from None
         return found

@@ -37,6 +37,7 @@ from ...configs.errors import OutputError
 from ...configs.extras import require_extra
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator, Sequence
     from typing import Any, Self
 
@@ -77,6 +78,16 @@ class Staged:
     payload: bytes | None = field(default=None, repr=False)
     inode: int | None = None
     epoch: int | None = None
+
+    def is_file(self, found: os.stat_result) -> bool:
+        """Return whether a file of the part's name, at some place, is the part.
+
+        The name of an epoch's part has the job and the epoch, so that no other file has it, and a
+        copy of the file is the part, too. Other jobs have parts of the other names.
+        """
+        if self.epoch is not None:
+            return found.st_size == self.nbytes
+        return found.st_ino == self.inode
 
 
 @dataclass(frozen=True)

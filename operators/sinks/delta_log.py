@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ...configs.errors import OutputError, system_reason
+from ...configs.store_errors import store_reason, store_remedy
 from .delta_files import DeltaFile, TableFolder
 
 if TYPE_CHECKING:
@@ -230,17 +231,24 @@ class DeltaLog:
 
 def as_output_error(folder: TableFolder, error: Exception) -> OutputError:
     """Return the error of a library, or of the system, as one line that names the table."""
+    what = f"the Delta table {folder.url!r} cannot be read or written"
     if isinstance(error, OSError) and error.errno:
-        reason = system_reason(error)
-    else:
-        # deltalake draws the chain of causes as a tree, the innermost last.
-        lines = [_DRAWN.sub("", line).strip() for line in str(error).splitlines()]
-        told = [line for line in lines if line]
-        reason = ": ".join([told[0], *told[-1:]][: len(told)]) if told else repr(error)
-    return OutputError(
-        f"the Delta table {folder.url!r} cannot be read or written: {reason}; check the place, its "
-        "permissions and storage_options"
-    )
+        return OutputError(f"{what}: {system_reason(error)}; check the place, and its permissions")
+    remedy = store_remedy(str(error)) or "check the place, its permissions and storage_options"
+    if "credentials" in remedy:
+        remedy = f"{remedy} (storage_options)"
+    return OutputError(f"{what}: {_reason_of(error)}; {remedy}")
+
+
+def _reason_of(error: Exception) -> str:
+    """Return what a library says in one line: the first cause, and the last."""
+    said = str(error)
+    answered = store_reason(said)
+    if answered is not None:
+        return answered
+    # deltalake draws the chain of causes as a tree, the innermost last.
+    told = [line for each in said.splitlines() if (line := _DRAWN.sub("", each).strip())]
+    return ": ".join([told[0], *told[-1:]][: len(told)]) if told else repr(error)
 
 
 def types_of(schema: pa.Schema) -> dict[str, str]:

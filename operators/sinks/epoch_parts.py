@@ -12,6 +12,9 @@ job that was restored from an older epoch has the same epochs again, with other 
 A commit that is repeated finds a part either in the hidden folder, or in the output, or, if a
 reader has taken it away from there, in the output's list of parts. Nowhere means that somebody
 removed it, which is an error: going on would lose rows.
+
+A part is known by its name and size, not by its place: an output may be moved or copied, with the
+hidden folders beside it, between two jobs.
 """
 
 from __future__ import annotations
@@ -81,16 +84,17 @@ class EpochParts:
             OutputError: a part is gone, or the output; nothing is changed.
         """
         parts = [part for part in staged if part.path is not None]
-        waiting = {part.path: part for part in parts if os.path.lexists(str(part.path))}
-        self._check_committed(str(part.path) for part in parts if part.path not in waiting)
+        waiting = {path: part for part in parts if (path := self._staged_at(part)) is not None}
+        found = {part.path for part in waiting.values()}
+        self._check_committed(str(part.path) for part in parts if part.path not in found)
         if not waiting:
             return
         self._open_output()
-        sizes = {os.path.basename(str(path)): part.nbytes for path, part in waiting.items()}
+        sizes = {os.path.basename(path): part.nbytes for path, part in waiting.items()}
         columns = next((part.schema for part in parts if part.schema is not None), None)
         add_epoch(self.folder.path, self.job, sizes, columns)
         for path in waiting:
-            self._move(str(path))
+            self._move(path)
         sync_folder(self.folder.path)
         with suppress(FileNotFoundError), open(os.path.join(self.hidden, COMMITTED), "wb"):
             pass
@@ -109,9 +113,9 @@ class EpochParts:
         elif not os.access(self.folder.path, os.W_OK | os.X_OK):
             msg = f"no permission to write in {self.folder.path!r}; change its mode"
             raise OutputError(msg)
-        paths = [part.path for part in staged if part.path is not None]
-        self._check_committed(path for path in paths if not os.path.lexists(path))
-        self._remove_all_but(os.path.basename(path) for path in paths)
+        parts = [part for part in staged if part.path is not None]
+        self._check_committed(str(one.path) for one in parts if self._staged_at(one) is None)
+        self._remove_all_but(os.path.basename(str(part.path)) for part in parts)
         columns = next((part.schema for part in staged if part.schema is not None), None)
         if columns is None and has_output:
             with opened_folder(self.folder.path) as descriptor:
@@ -175,12 +179,12 @@ class EpochParts:
         Raises:
             OutputError: a part is gone.
         """
+        found = {part: self._found(part) for part in staged if part.path is not None}
         hold = self.folder.hold_hidden(self.job)
         try:
-            for part in staged:
-                if part.path is not None:
-                    self._link_here(part)
-            self._remove_all_but(os.path.basename(part.path) for part in staged if part.path)
+            for part, path in found.items():
+                self._link_here(part, path)
+            self._remove_all_but(os.path.basename(path) for path in found.values())
             self._note(next((part.schema for part in staged if part.schema is not None), None))
         finally:
             hold.close()
@@ -230,29 +234,41 @@ class EpochParts:
             for part in parts:
                 path = os.path.join(folder, os.path.basename(str(part.path)))
                 with suppress(FileNotFoundError):
-                    if os.stat(path).st_ino == part.inode:
+                    if part.is_file(os.stat(path)):
                         os.unlink(path)
             remove_if_spent(folder)
 
-    def _link_here(self, part: Staged) -> None:
+    def _link_here(self, part: Staged, path: str) -> None:
         here = os.path.join(self.hidden, os.path.basename(str(part.path)))
         if not os.path.lexists(here):
-            os.link(self._found(part), here)
+            os.link(path, here)
 
     def _found(self, part: Staged) -> str:
-        """Return where a part is now: as it was staged, or as another job has linked it."""
-        path = str(part.path)
-        with suppress(FileNotFoundError):
-            if os.stat(path).st_size == part.nbytes:
-                return path
-        for folder in (*self.folder.hidden_folders(), self.folder.path):
-            other = os.path.join(folder, os.path.basename(path))
-            with suppress(FileNotFoundError):
-                if os.stat(other).st_ino == part.inode:
-                    return other
-        raise self._gone(path)
+        """Return where a part is now; raise `OutputError` if it is gone."""
+        path = self._staged_at(part)
+        if path is None:
+            path = _part_in(self.folder.path, part)
+        if path is None:
+            raise self._gone(str(part.path))
+        return path
 
     # --- both -------------------------------------------------------------------------------------
+
+    def folders_of(self, staged: Iterable[Staged]) -> set[str]:
+        """Return the hidden folders in which these parts wait now."""
+        paths = (self._staged_at(part) for part in staged if part.path is not None)
+        return {os.path.dirname(path) for path in paths if path is not None}
+
+    def _staged_at(self, part: Staged) -> str | None:
+        """Return where a part waits: as it was staged, or in a hidden folder of this output.
+
+        There another job has linked it, or the output was moved or copied, with what is beside it.
+        """
+        path = _part_in(os.path.dirname(str(part.path)), part)
+        if path is not None:
+            return path
+        others = (_part_in(folder, part) for folder in self.folder.hidden_folders())
+        return next((other for other in others if other is not None), None)
 
     def _note(self, columns: bytes | None) -> None:
         if columns is None:
@@ -275,13 +291,25 @@ class EpochParts:
     def _gone(self, path: str) -> OutputError:
         return OutputError(
             f"{path!r}, which a checkpoint needs, is gone: it is not in the output "
-            f"{self.folder.path!r} either; put it back, restore an older checkpoint, or start the "
-            "job anew"
+            f"{self.folder.path!r} either, nor in a hidden folder beside that; put it back (what is"
+            " moved to another place needs the hidden folders beside the output, too), restore an "
+            "older checkpoint, or start the job anew"
         )
 
 
+def _part_in(folder: str, part: Staged) -> str | None:
+    """Return the path of a part in a folder; None if it is not there."""
+    path = os.path.join(folder, os.path.basename(str(part.path)))
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return path if part.is_file(found) else None
+
+
 def _with_file(part: Staged, path: str) -> Staged:
-    return replace(part, path=path, inode=os.stat(path).st_ino, payload=None)
+    found = os.stat(path)
+    return replace(part, path=path, inode=found.st_ino, nbytes=found.st_size, payload=None)
 
 
 def remove_if_spent(hidden: str) -> None:

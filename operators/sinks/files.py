@@ -42,7 +42,7 @@ class _Parts:
 
     staged: Sequence[Staged]
     names: list[str]
-    inodes: Mapping[str, int | None]
+    files: Mapping[str, Staged]
     empty: bytes | None
     rows: int
     nbytes: int
@@ -51,7 +51,7 @@ class _Parts:
     def are_in(self, folder: OutputFolder) -> bool:
         """Return whether exactly these parts were published in a folder."""
         if self.empty is None:
-            return folder.holds(self.inodes)
+            return folder.holds(self.files)
         # The coordinator writes the part without rows, so its inode says nothing.
         return folder.holds_only(self.names[0], self.empty)
 
@@ -116,15 +116,15 @@ class FileSink(Sink):
     def recover(self, token: str, staged: Sequence[Staged], *, bounded: bool) -> None:
         """Check that all parts are there, and remove those of epochs that do not count."""
         with self._errors():
-            keep = {os.path.dirname(part.path) for part in staged if part.path is not None}
-            self.folder.sweep({*keep, self.folder.hidden(token)})
+            epochs = self._epochs(token)
+            self.folder.sweep({*epochs.folders_of(staged), self.folder.hidden(token)})
             if not bounded:
-                self._epochs(token).recover(staged)
+                epochs.recover(staged)
                 return
             parts = self._parts(staged)
-            if not (parts.inodes and parts.are_in(self.folder)):  # else it died right after that
+            if not (parts.files and parts.are_in(self.folder)):  # else it died right after that
                 self.folder.check()
-                self._epochs(token).gather(staged)
+                epochs.gather(staged)
 
     def _epochs(self, job: str) -> EpochParts:
         return EpochParts(self.folder, job, self.checkpoints)
@@ -155,14 +155,12 @@ class FileSink(Sink):
 
     def _parts(self, staged: Sequence[Staged]) -> _Parts:
         schema = common_schema(staged, self.describe())
-        inodes = {
-            os.path.basename(part.path): part.inode for part in staged if part.path is not None
-        }
-        empty = None if inodes or schema is None else self._empty_part(schema)
+        files = {os.path.basename(part.path): part for part in staged if part.path is not None}
+        empty = None if files or schema is None else self._empty_part(schema)
         return _Parts(
             staged,
-            names=sorted(inodes) if empty is None else [self._part_name(0)],
-            inodes=inodes,
+            names=sorted(files) if empty is None else [self._part_name(0)],
+            files=files,
             empty=empty,
             rows=sum(part.rows for part in staged),
             nbytes=sum(part.nbytes for part in staged) if empty is None else len(empty),
@@ -192,7 +190,7 @@ class FileSink(Sink):
         try:
             hidden = folder.hidden(token)
             epochs = EpochParts(folder, token, self.checkpoints)
-            if not epochs.is_whole(parts.inodes):
+            if not epochs.is_whole(parts.files):
                 epochs.gather(parts.staged)
             if parts.empty is not None:
                 with open(os.path.join(hidden, parts.names[0]), "wb") as stream:

@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ...configs.errors import OutputError, UsageError
+from ...configs.errors import InputError, OutputError, UsageError
 from ..kafka.client import ClientErrors, KafkaCluster
 from ..kafka.commit_protocol import IfUnknown
 from ..kafka.messages import Encode, MessageFormat, MessageTable
+from ..kafka.offsets import Questions
 from ..kafka.producing import MessageWriter
 from ..kafka.transactions import TransactionLog
 from .base import CommitId, Delivery, Sink, SinkResult, SinkWriter, Staged
@@ -80,6 +81,14 @@ class _KafkaSink(Sink):
         """See `Sink.for_operator`: the record of commits is one operator's."""
         return replace(self, operator_id=operator_id)
 
+    def prepare(self, token: str, *, bounded: bool) -> None:
+        """Look whether the topic is there, before rows are read for it."""
+        with Questions(self.cluster) as ask:
+            try:
+                ask.partitions([self.topic], to="write into")
+            except InputError as error:
+                raise OutputError(str(error)) from None
+
     def publish_partial(self, token: str, staged: Sequence[Staged]) -> SinkResult:
         """Publish the rows so far: messages are added, never replaced."""
         return self.publish(token, staged)
@@ -115,7 +124,11 @@ class TransactionalKafkaSink(_KafkaSink):
         return replace(self, max_bytes=settings.runtime.collect_bytes_max)
 
     def prepare(self, token: str, *, bounded: bool) -> None:
-        """Leave a record before the first epoch, so that a lost one can be told from none."""
+        """Look for the topic; leave a record before the first epoch.
+
+        So a record that is lost can be told from none.
+        """
+        super().prepare(token, bounded=bounded)
         if not bounded:
             self.log(token).begin()
 
@@ -124,6 +137,7 @@ class TransactionalKafkaSink(_KafkaSink):
 
         Without rows of this job that wait for their commit, a record that is gone is left anew.
         """
+        super().prepare(token, bounded=bounded)
         if not bounded and all(origin["job"] != token for _, origin in _opened(staged)):
             self.log(token).begin()
 
@@ -260,7 +274,8 @@ class IdempotentKafkaSink(_KafkaSink):
         """Do nothing: the rows have been sent."""
 
     def recover(self, token: str, staged: Sequence[Staged], *, bounded: bool) -> None:
-        """Do nothing: rows behind the epoch are sent again."""
+        """Look for the topic; rows behind the epoch are sent again."""
+        self.prepare(token, bounded=bounded)
 
 
 class IdempotentWriter(SinkWriter):

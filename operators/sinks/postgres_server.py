@@ -35,7 +35,11 @@ def connect(dsn: str, what: str) -> Connection:
         # Text is sent as UTF-8, whatever the database has.
         return psycopg.connect(dsn, connect_timeout=int(timeout), client_encoding="utf8")
     except (psycopg.Error, ValueError) as error:
-        msg = f"{what}: no connection: {reason_of(error)}; start the server, or correct the dsn"
+        reason = reason_of(error)
+        remedy = "start the server, or correct the dsn"
+        if "FATAL:" in reason:  # a server is there, and has said so
+            remedy = "correct user, password and database of the dsn, or let the server permit them"
+        msg = f"{what}: no connection: {reason}; {remedy}"
         raise OutputError(msg) from None  # the dsn, which may hold a password, stays out
 
 
@@ -50,6 +54,12 @@ def server_errors(what: str) -> Iterator[None]:
         msg = (
             f"{what}: the connection broke, or the server had no room: {reason_of(error)}; what "
             "was being committed may be there or not, and is asked for again"
+        )
+        raise OutputError(msg) from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        msg = (
+            f"{what}: the server refuses: {reason_of(error)}; let the role read and write the "
+            "table, and create tables in its schema"
         )
         raise OutputError(msg) from error
     except psycopg.Error as error:

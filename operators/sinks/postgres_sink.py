@@ -24,7 +24,7 @@ from .writer_schema import common_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Self
+    from typing import Any, Self
 
     import pyarrow as pa
 
@@ -41,6 +41,10 @@ class PostgresResult(SinkResult):
     def whereabouts(self) -> str:
         """Where the rows are, in words."""
         return f"in {self.named}"
+
+    def preview(self, rows: int = 5) -> list[dict[str, Any]]:
+        """Return no rows."""
+        return []
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         msg = f"the rows are in {self.named}, together with those of others: read it from there"

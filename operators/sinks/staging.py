@@ -31,12 +31,16 @@ import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...configs.errors import OutputError, system_reason
 from .epoch_note import outlives_its_job
 from .held_folders import FolderHold, leads_to, opened_folder, remove_unless_held
 from .manifest import add_to_manifest, has_manifest, is_manifest, unlisted_entry
 from .part_file import PartFile, free_names, sync_folder
+
+if TYPE_CHECKING:
+    from .base import Staged
 
 PART_PREFIX = "part-"
 _OPEN_SUFFIX = ".open"
@@ -233,8 +237,8 @@ class OutputFolder:
         for folder in (hidden, hidden + _ASIDE_SUFFIX):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def holds(self, parts: Mapping[str, int | None]) -> bool:
-        """Return whether the output is exactly these files (name: inode number).
+    def holds(self, parts: Mapping[str, Staged]) -> bool:
+        """Return whether the output is exactly these files.
 
         Renaming a folder does not change the inodes in it, so another output whose parts have the
         same names is not mistaken for this one.
@@ -242,8 +246,8 @@ class OutputFolder:
         found = self._parts()
         if found is None or {one.name for one in found} != parts.keys():
             return False
-        # Not `one.inode()`, which differs from the file's on some file systems.
-        return {one.name: one.stat(follow_symlinks=False).st_ino for one in found} == parts
+        # The inode is not `one.inode()`, which differs from the file's on some file systems.
+        return all(parts[one.name].is_file(one.stat(follow_symlinks=False)) for one in found)
 
     def holds_only(self, name: str, content: bytes) -> bool:
         """Return whether the output is exactly one file with this content."""

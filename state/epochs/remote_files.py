@@ -11,15 +11,14 @@ from contextlib import contextmanager
 
 from ...configs.errors import InputError, OutputError, ResourceError, WhaleError
 from ...configs.extras import require_extra
+from ...configs.store_errors import store_remedy
 
 __all__ = ["RemoteFiles"]
 
-_REFUSED = ("403", "accessdenied", "forbidden", "credential", "invalidaccesskeyid", "signature")
 _WITHOUT_FOLDERS = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss", "oci", "r2", "b2"}
 """Object stores: to make a folder there would do nothing, or create the bucket unasked."""
 _NOT_WRITABLE = (405, 501)
 """Status codes of HTTP servers that take no files."""
-_ABSENT = ("nosuchbucket", "bucket does not exist")
 
 
 class RemoteFiles:
@@ -140,15 +139,16 @@ def _reason(error: BaseException) -> str:
 
 
 def _remedy(error: BaseException) -> str:
-    said = f"{type(error).__name__} {error} {error.__cause__}".lower()
+    said = f"{type(error).__name__} {error} {error.__cause__}"
     if (
         isinstance(error, io.UnsupportedOperation | NotImplementedError)
         or "requires mode" in said
         or getattr(error, "status", None) in _NOT_WRITABLE
     ):
         return "it can only be read: name a folder, or a store that can be written to"
-    if isinstance(error, PermissionError) or any(word in said for word in _REFUSED):
-        return "check the credentials, and what they permit there"
-    if isinstance(error, FileNotFoundError) or any(word in said for word in _ABSENT):
-        return "create the bucket, or name another"
-    return "check the URL, and whether the store can be reached from here"
+    if isinstance(error, PermissionError):
+        said += " access denied"
+    elif isinstance(error, FileNotFoundError):
+        said += " the bucket does not exist"
+    unknown = "check the URL, and whether the store can be reached from here"
+    return store_remedy(said) or unknown

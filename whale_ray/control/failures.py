@@ -40,11 +40,16 @@ def attributed_to(operator_id: str, preview: str) -> Iterator[None]:
 
 @contextmanager
 def logged(what: str) -> Iterator[None]:
-    """Log what the block raises and continue: the job's own end matters more."""
+    """Log what the block raises and continue: the job's own end matters more.
+
+    Our own errors say in a line what was wrong; all others are logged with their traceback.
+    """
     try:
         yield
     except Interrupted:
         raise
+    except WhaleError as error:
+        _log.warning("cannot %s: %s", what, error)
     except BaseException:  # noqa: BLE001  # whatever a user's sink, or a failed Ray, raises
         _log.exception("cannot %s", what)
 

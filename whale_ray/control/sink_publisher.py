@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from types import MappingProxyType
 
+from ..configs.errors import WhaleError
 from ..operators.sinks.base import CommitId, Sink, SinkResult, Staged
 from ..plan.assignment import Assignment, job_is_bounded, output_token
 from ..plan.logical import OperatorKind
@@ -39,6 +41,8 @@ class SinkPublisher:
         """Whether all sources of the job end by themselves."""
         self.results: dict[str, SinkResult] = {}
         """What was published, by sink."""
+        self._entered: set[str] = set()  # sinks of which something may be staged, or set aside
+        self._unprepared: str | None = None  # the sink with which the job could not begin
 
     @property
     def durable_results(self) -> Mapping[str, SinkResult]:
@@ -48,10 +52,15 @@ class SinkPublisher:
         """
         return {name: result for name, result in self.results.items() if result.table is None}
 
+    def inherit(self, results: Mapping[str, SinkResult]) -> None:
+        """Go on for a controller that failed: it has prepared the sinks, and published these."""
+        self.results = dict(results)
+        self._entered.update(self._sinks)
+
     def prepare(self) -> None:
         """Prepare all sinks for the job; raises OutputError or UserFunctionError."""
         for name, sink in self._sinks.items():
-            with attributed_to(name, "none yet"):
+            with self._preparing(name), attributed_to(name, "none yet"):
                 sink.prepare(self._assignment.job_id, bounded=self.is_bounded)
 
     def recover(self, staged: StagedParts) -> None:
@@ -61,8 +70,23 @@ class SinkPublisher:
             OutputError, UserFunctionError: a sink cannot go on.
         """
         for name, sink in self._sinks.items():
-            with attributed_to(name, "what its instances staged"):
+            with self._preparing(name), attributed_to(name, "what its instances staged"):
                 sink.recover(self._token(0), staged.get(name, ()), bounded=self.is_bounded)
+
+    def keep_only(self, staged: StagedParts) -> None:
+        """Remove what a job that has ended staged, but for this; errors as `recover`.
+
+        A job that could not begin has staged nothing.
+        """
+        if self._unprepared is None:
+            self.recover(staged)
+
+    @contextmanager
+    def _preparing(self, name: str) -> Iterator[None]:
+        self._entered.add(name)
+        self._unprepared = name
+        yield
+        self._unprepared = None
 
     def commit(self, commit: CommitId, staged: StagedParts) -> None:
         """Let sinks make visible what they have staged for an epoch; the job is unbounded.
@@ -115,10 +139,14 @@ class SinkPublisher:
         return replace(publish(token, staged), partial=True)
 
     def discard(self, attempt: int) -> None:
-        """Remove what an attempt staged; errors are logged."""
-        for name, sink in self._sinks.items():
-            with logged(f"discard what sink {name!r} has not published"):
-                sink.discard(self._token(attempt))
+        """Remove what an attempt staged; errors are logged.
+
+        Not those of a sink that could not be prepared: it has told the job why.
+        """
+        for name in sorted(self._entered):
+            said = suppress(WhaleError) if name == self._unprepared else nullcontext()
+            with logged(f"discard what sink {name!r} has not published"), said:
+                self._sinks[name].discard(self._token(attempt))
 
     def _token(self, attempt: int) -> str:
         return output_token(self._assignment, attempt)

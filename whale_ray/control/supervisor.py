@@ -236,7 +236,7 @@ class Supervisor:
         if before is not None:
             self._term = before.term + 1
             self._trees.inherit(self._term, before.trees)
-            self._publisher.results = dict(before.results)
+            self._publisher.inherit(before.results)
             if self._epochs is not None and before.epochs is not None:
                 self._epochs.inherit(before.epochs)
         elif self._epochs is not None and self._assignment.restore is not None:
@@ -478,7 +478,7 @@ class Supervisor:
             if self._epochs.writer.manifest is None:
                 self._publisher.discard(attempt)
             else:
-                self._publisher.recover(self._epochs.writer.staged())
+                self._publisher.keep_only(self._epochs.writer.staged())
 
     def _finish(self, end: e.End) -> None:
         checkpoint = ""

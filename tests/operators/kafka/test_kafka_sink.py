@@ -25,6 +25,7 @@ from whale_ray.operators.kafka.commit_protocol import (
     Record,
     Write,
 )
+from whale_ray.operators.sinks import kafka_sink
 from whale_ray.operators.sinks.base import CommitId, Sink, SinkWriter, Staged
 from whale_ray.operators.sinks.kafka_sink import TransactionalKafkaSink
 from whale_ray.testing.driving import instance_context
@@ -115,6 +116,19 @@ def test_keys_go_where_javas_clients_send_them(cluster: MockCluster) -> None:
     assert places["foobar"] == (-790332482 & 0x7FFFFFFF) % 4
 
 
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_topic_that_is_not_there_is_refused_before_rows_are_read(
+    cluster: MockCluster, transactional: bool
+) -> None:
+    sink = sinks.kafka("nowhere", cluster.servers, transactional=transactional)
+    told = r"^cannot write into the topic 'nowhere' of Kafka at .*; it is not there; create it, or"
+    with pytest.raises(OutputError, match=told):
+        sink.prepare("job-1", bounded=True)
+    with pytest.raises(OutputError, match=told):
+        sink.recover("job-1", [], bounded=False)
+    sinks.kafka(cluster.topic(), cluster.servers).prepare("job-1", bounded=True)
+
+
 def test_a_broker_that_is_gone_fails_the_epoch() -> None:
     config = {"message.timeout.ms": 300, "reconnect.backoff.ms": 10}
     sink = sinks.kafka("t", "127.0.0.1:1", transactional=False, config=config)
@@ -180,7 +194,21 @@ class Log:
                     raise OutputError("nobody knows")
                 return None
 
+        class Topics:
+            def __init__(self, cluster: Any) -> None:
+                assert cluster.bootstrap_servers == "b:1"
+
+            def __enter__(self) -> Topics:
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                return
+
+            def partitions(self, topics: Sequence[str], to: str) -> None:
+                assert (topics, to) == (["t"], "write into")
+
         monkeypatch.setattr(transactions, "_Transactions", Port)
+        monkeypatch.setattr(kafka_sink, "Questions", Topics)
 
 
 @pytest.fixture

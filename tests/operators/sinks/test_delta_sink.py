@@ -24,6 +24,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import whale_ray as whale
 from tests.operators.sinks.epoch_jobs import EpochJob
+from tests.operators.sinks.flaky_delta import let_transactions_fail
 from whale_ray.configs.errors import OutputError, UsageError
 from whale_ray.operators.sinks.base import CommitId
 from whale_ray.operators.sinks.delta_log import DeltaLog
@@ -76,31 +77,12 @@ def test_the_sink_keeps_its_promises(tmp_path: Path, partition_by: str, many: in
     check_sink(make, read, ids=many, failure_rates=(0.0, 0.3))
 
 
-@pytest.fixture
-def flaky(monkeypatch: pytest.MonkeyPatch) -> Callable[[random.Random, float], None]:
-    """Return a function after which transactions fail before or after they are made."""
-    real = DeltaLog._try
-
-    def let_fail(chance: random.Random, failures: float) -> None:
-        def fail(self: DeltaLog, *arguments: Any) -> bool:
-            if chance.random() < failures:
-                raise OSError("the connection broke before")
-            done = real(self, *arguments)
-            if chance.random() < failures:
-                raise OSError("the connection broke after")
-            return done
-
-        monkeypatch.setattr(DeltaLog, "_try", fail)
-
-    return let_fail
-
-
 @pytest.mark.parametrize("failures", [0.0, pytest.param(0.1, marks=pytest.mark.long), 0.3])
 def test_an_unbounded_job_has_each_of_100_000_ids_once(
-    tmp_path: Path, flaky: Callable[[random.Random, float], None], failures: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: float
 ) -> None:
     chance = random.Random(failures)
-    flaky(chance, failures)
+    let_transactions_fail(monkeypatch, chance, failures)
     job = EpochJob(delta(tmp_path / "t"), "job-1", chance, failures, batch_rows=2500)
     job.begin()
     for _ in range(20):
@@ -113,10 +95,10 @@ def test_an_unbounded_job_has_each_of_100_000_ids_once(
 
 @pytest.mark.parametrize("failures", [0.0, 0.3])
 def test_a_bounded_job_adds_the_parts_of_all_epochs_at_its_end(
-    tmp_path: Path, flaky: Callable[[random.Random, float], None], failures: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: float
 ) -> None:
     chance = random.Random(f"bounded {failures}")
-    flaky(chance, failures)
+    let_transactions_fail(monkeypatch, chance, failures)
     job = EpochJob(delta(tmp_path / "t"), "job-1", chance, failures, bounded=True)
     job.begin()
     for _ in range(10):

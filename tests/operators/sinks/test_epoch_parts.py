@@ -127,6 +127,42 @@ def test_what_belongs_to_no_epoch_that_counts_is_removed(tmp_path: Path) -> None
     assert rows_in(tmp_path / "out") == [0, 1, 2]
 
 
+@pytest.mark.parametrize("move", [shutil.copytree, os.rename], ids=["copied", "renamed"])
+@pytest.mark.parametrize("bounded", [True, False])
+def test_what_is_staged_may_be_moved_with_its_output(
+    tmp_path: Path, bounded: bool, move: Callable[[Path, Path], object]
+) -> None:
+    """The receipts in the checkpoint name the old place, which may be another machine's."""
+    (tmp_path / "here").mkdir()
+    before = sinks.csv(tmp_path / "here" / "out")
+    parts = [
+        replace(stage(before, "a", numbers(10 * epoch), epoch), epoch=epoch) for epoch in (1, 2)
+    ]
+    if not bounded:
+        before.commit(CommitId("a", 1), parts[:1])
+    move(tmp_path / "here", tmp_path / "there")
+    shutil.rmtree(tmp_path / "here", ignore_errors=True)
+    sink = sinks.csv(tmp_path / "there" / "out")
+    sink.recover("b", parts if bounded else parts[1:], bounded=bounded)
+    for _ in range(2):
+        if bounded:
+            assert sink.publish("b", parts).rows == 6
+        else:
+            sink.commit(CommitId("a", 2), parts[1:])
+        assert rows_in(tmp_path / "there" / "out") == [10, 11, 12, 20, 21, 22]
+    assert not (tmp_path / "here").exists()
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_a_part_that_was_copied_in_part_is_gone(tmp_path: Path, bounded: bool) -> None:
+    sink = sinks.csv(tmp_path / "out")
+    staged = replace(stage(sink, "a", numbers(0), 1), epoch=1)
+    os.truncate(str(staged.path), 3)
+    with pytest.raises(OutputError, match="is gone"):
+        sink.recover("b", [staged], bounded=bounded)
+    assert os.listdir(tmp_path) == [".out.whale-a"]
+
+
 @pytest.mark.parametrize("bounded", [True, False])
 def test_staged_parts_that_are_gone_are_named(tmp_path: Path, bounded: bool) -> None:
     sink = sinks.csv(tmp_path / "out")
@@ -136,7 +172,9 @@ def test_staged_parts_that_are_gone_are_named(tmp_path: Path, bounded: bool) -> 
         sink.recover("b", staged, bounded=bounded)
     assert str(error.value) == (
         f"'{staged[1].path}', which a checkpoint needs, is gone: it is not in the output "
-        f"'{tmp_path}/out' either; put it back, restore an older checkpoint, or start the job anew"
+        f"'{tmp_path}/out' either, nor in a hidden folder beside that; put it back (what is moved "
+        "to another place needs the hidden folders beside the output, too), restore an older "
+        "checkpoint, or start the job anew"
     )
     with pytest.raises(OutputError, match="is gone"):
         sink.commit(CommitId("a", 2), staged)

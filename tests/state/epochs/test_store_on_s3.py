@@ -1,14 +1,11 @@
 """The store of checkpoints in S3, over HTTP: moto's server on this machine, one for all tests."""
 
-import contextlib
-import io
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from moto.server import ThreadedMotoServer
 from s3fs import S3FileSystem
 
+from tests.s3_server import s3_server
 from tests.state.epochs.manifests import small_manifest
 from whale_ray.errors import DamagedCheckpointError, InputError, OutputError
 from whale_ray.state.epochs.checkpoint_store import CheckpointStore
@@ -18,30 +15,16 @@ from whale_ray.state.epochs.store_names import ChunkName, chunk_name
 
 
 @pytest.fixture(scope="module")
-def endpoint():
-    """Yield the address of a server."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-        server.start()
-        yield "http://{}:{}".format(*server.get_host_and_port())
-        server.stop()
+def server():
+    """Yield a server to which everything goes, with a bucket."""
+    with s3_server("checkpoints") as one:
+        yield one
 
 
 @pytest.fixture(scope="module")
-def bucket(endpoint):
-    """Yield the URL of a bucket that is there, and let everything go to the server."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", endpoint)
-        patch.setenv("AWS_ACCESS_KEY_ID", "key")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        patch.setenv("AWS_MAX_ATTEMPTS", "1")
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        S3FileSystem.clear_instance_cache()
-        S3FileSystem().mkdir("checkpoints")
-        yield "s3://checkpoints"
-        S3FileSystem.clear_instance_cache()
+def bucket(server):
+    """Return the URL of a bucket that is there."""
+    return "s3://checkpoints"
 
 
 @pytest.fixture
@@ -53,22 +36,10 @@ def other_account(bucket):
 
 
 @pytest.fixture
-def strict(endpoint):
+def strict(server):
     """Let the server check credentials and what they permit: it knows none."""
-    ask_to_check(endpoint, 0)
-    yield
-    ask_to_check(endpoint, 1 << 60)
-
-
-def ask_to_check(endpoint, behind):
-    """Let the server check all requests behind so many."""
-    asked = urllib.request.Request(
-        f"{endpoint}/moto-api/reset-auth",
-        data=str(behind).encode(),
-        headers={"Content-Type": "text/plain"},
-    )
-    with urllib.request.urlopen(asked) as answer:
-        assert answer.status == 200
+    with server.strict():
+        yield
 
 
 def test_epochs_are_written_read_and_removed(bucket):
