@@ -106,6 +106,11 @@ class IndexTable:
         else:
             self._begin(count * 5 // 4, dense=True)
 
+    @property
+    def has_room_to_grow(self) -> bool:
+        """Whether there is memory for the next larger table, if the densest one."""
+        return self._log.has_room_for_words(self.nbytes // 8 // 4)
+
     def replace(self, count: int, *, dense: bool = False) -> None:
         """Take a table of `count` buckets for the one that there is; raise as `grow`."""
         self.finish()

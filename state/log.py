@@ -184,8 +184,19 @@ class ChunkLog:
         return bool(self._spilled)
 
     def has_room_for_words(self, count: int) -> bool:
-        """Return whether so many words would be in memory, with all chunks on the disk."""
+        """Return whether so many more words would be in memory, with all chunks on the disk."""
         return 8 * count <= self._budget.free_bytes + sum(self._in_memory.values())
+
+    def set_aside(self, nbytes: int) -> bool:
+        """Charge memory that the operator takes elsewhere, for which chunks go to the disk.
+
+        Returns: whether there is so much; else nothing is charged. `StateBudget.give_back` ends it.
+        """
+        self._spill_chunks(nbytes)
+        has_room = nbytes <= self._budget.free_bytes
+        if has_room:
+            self._budget.charge(self._operator, nbytes, on_disk=False)
+        return has_room
 
     @property
     def may_spill(self) -> bool:

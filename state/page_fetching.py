@@ -2,6 +2,10 @@
 
 A loop that meets a page on the disk waits for it alone, and a disk serves many requests in the time
 of one. So before a loop goes over keys, the pages that it will touch are asked for in their order.
+
+Who may choose in which order keys are met takes them in the order in which their records lie
+(`in_order`). Then a page is read once for all of its keys, and pages that lie near each other with
+one request: of a disk that serves 20,000 requests or 1 GB a second, that is ten times as much.
 """
 
 from __future__ import annotations
@@ -46,6 +50,17 @@ _PATIENCE = 64
 _PAGE_SHIFT = 12
 _GAP_PAGES_MAX = 4
 """Pages between two that are wanted are read with them if they are not more."""
+_GAP_PAGES_MAX_IN_ORDER = 16
+"""The same where pages are left behind once they were read, and so need no memory for long."""
+
+PIECE_BYTES = 4 << 20
+"""Keys in the order of their records come in pieces of so much of the log at most."""
+_NEW_RECORDS_MAX = 1 << 16
+"""Of those without a record so many are a piece."""
+
+_NO_PLACE = _ROWS_MAX = (1 << 32) - 1
+_ROW_MASK = np.uint64(_ROWS_MAX)
+"""A record's number and a row are one word while they are sorted."""
 
 _MADV_WILLNEED = 3
 _GRANULE_PAGES = CHUNK_BYTES_MIN >> _PAGE_SHIFT
@@ -94,62 +109,117 @@ class PageFetcher:
             self._patience = max(0, self._patience - 1)
         return self._patience > 0
 
+    def places(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        """Return which record is that of each key, int64 (n,), as the index alone tells.
+
+        It is -1 where there is none, and seldom that of another key: no record is looked at.
+        """
+        found = np.empty(len(hashes), np.int64)
+        _find_places(self._place, self._at, self._table.buckets, self._table.ranks, hashes, found)
+        return found
+
+    def in_order(self, places: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+        """Yield the rows in the order of their places, in pieces whose pages have been asked for.
+
+        The next piece's pages are asked for before one is yielded, so they come meanwhile. Without
+        chunks on the disk the rows are yielded as they are.
+
+        Args:
+            places: records, int64 (n,); -1 for those that are not there yet, which come last. They
+                are sorted in place, since they may be many: the caller's array is overwritten.
+        """
+        if not self._log.spills:
+            yield np.arange(len(places))
+            return
+        packed = places.view(np.uint64)
+        _pack(packed)
+        packed.sort()
+        stop = self._asked(packed, 0)
+        start = 0
+        while start < len(packed):
+            following = self._asked(packed, stop)
+            yield (packed[start:stop] & _ROW_MASK).view(np.int64)
+            start, stop = stop, following
+
+    def _asked(self, packed: npt.NDArray[np.uint64], start: int) -> int:
+        """Ask for the pages of the piece that begins at `start`; return where it ends."""
+        if start == len(packed):
+            return start
+        per_piece = PIECE_BYTES // int(self._place[STRIDE])
+        last = (int(packed[start]) >> 32) // per_piece * per_piece + per_piece - 1
+        stop = int(np.searchsorted(packed, np.uint64(min(last, _NO_PLACE - 1) << 32 | _ROWS_MAX)))
+        if stop <= start:  # records that are not there yet
+            return min(start + _NEW_RECORDS_MAX, len(packed))
+        places = (packed[start:stop] >> np.uint64(32)).view(np.int64)
+        self._ask(places, _GAP_PAGES_MAX_IN_ORDER)
+        return stop
+
     def _fetch(self, hashes: npt.NDArray[np.uint64]) -> None:
-        pages = np.empty(2 * len(hashes), np.int64)
-        known = (self._place, self._at, self._table.buckets, self._table.ranks)
-        count = _pages_of(*known, self._log.on_disk, hashes, pages)
-        _advise(self._log.address, np.unique(pages[:count]))
+        self._ask(np.sort(self.places(hashes)), _GAP_PAGES_MAX)
+
+    def _ask(self, places: npt.NDArray[np.int64], gap_pages: int) -> None:
+        """Ask the kernel for the pages on disk of records, which ascend."""
+        log, stride = self._log, int(self._place[STRIDE])
+        _advise(log.address, log.on_disk, stride, np.ascontiguousarray(places), gap_pages)
+
+
+@njit(numba.void(numba.uint64[::1]), cache=True, nogil=True, boundscheck=False)
+def _pack(places: Any) -> None:
+    """Put the row behind the number of a record; -1 becomes the greatest number."""
+    for row in range(len(places)):
+        places[row] = (places[row] << np.uint64(32)) | np.uint64(row)
 
 
 @njit(
-    numba.int64(
-        *(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS),
-        *(types.Array(numba.uint8, 1, "C", readonly=True), READ_U64, TYPE_AT),
-    ),
+    numba.void(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS, READ_U64, TYPE_AT),
     cache=True,
     nogil=True,
     boundscheck=False,
 )
-def _pages_of(
-    place: Any, at: Any, buckets: Any, ranks: Any, on_disk: Any, hashes: Any, pages: Any
-) -> int:
-    """Write the pages on disk with records that may be those of the keys; return how many."""
-    bits, stride = np.uint64(place[NODE_BITS]), place[STRIDE]
-    count = 0
+def _find_places(place: Any, at: Any, buckets: Any, ranks: Any, hashes: Any, places: Any) -> None:
+    """Write the record that may be that of each key, -1 where there is none."""
+    bits = np.uint64(place[NODE_BITS])
     for row in range(len(hashes)):
+        places[row] = -1
         rank = ranks[node_of(bits, hashes[row])]
         if rank < 0:
             continue
         bucket, tag = home(at, bits, rank, hashes[row]), hashes[row] >> np.uint64(32)
         while buckets[bucket] != 0 and (buckets[bucket] >> np.uint64(32)) != tag:
             bucket = after(at, bucket, buckets)
-        if buckets[bucket] == 0:
-            continue
-        start = (np.int64(buckets[bucket] & SLOT_MASK) - 1) * stride
-        first, last = start >> _PAGE_SHIFT, (start + stride - 1) >> _PAGE_SHIFT
-        if on_disk[first // _GRANULE_PAGES]:
-            pages[count] = first
-            count += 1
-        if last != first and on_disk[last // _GRANULE_PAGES]:
-            pages[count] = last
-            count += 1
-    return count
+        if buckets[bucket] != 0:
+            places[row] = np.int64(buckets[bucket] & SLOT_MASK) - 1
 
 
 @njit(
-    numba.void(numba.int64, types.Array(numba.int64, 1, "C", readonly=True)),
+    numba.void(
+        numba.int64,
+        types.Array(numba.uint8, 1, "C", readonly=True),
+        numba.int64,
+        types.Array(numba.int64, 1, "C", readonly=True),
+        numba.int64,
+    ),
     cache=True,
     nogil=True,
     boundscheck=False,
 )
-def _advise(base: int, pages: Any) -> None:
-    """Ask the kernel for pages, ascending, with small gaps between them."""
-    row = 0
-    while row < len(pages):
-        first = last = pages[row]
-        row += 1
-        while row < len(pages) and pages[row] - last <= _GAP_PAGES_MAX:
-            last = pages[row]
-            row += 1
+def _advise(base: int, on_disk: Any, stride: int, places: Any, gap_pages: int) -> None:
+    """Ask the kernel for the pages on disk of records, ascending, with small gaps between them."""
+    first, last = -1, -1
+    for row in range(len(places)):
+        if places[row] < 0:
+            continue
+        start = places[row] * stride
+        for page in range(start >> _PAGE_SHIFT, ((start + stride - 1) >> _PAGE_SHIFT) + 1):
+            if page <= last or not on_disk[page // _GRANULE_PAGES]:
+                continue
+            if last >= 0 and page - last > gap_pages:
+                nbytes = np.uint64((last - first + 1) << _PAGE_SHIFT)
+                _madvise(base + (first << _PAGE_SHIFT), nbytes, _MADV_WILLNEED)
+                first = page
+            elif last < 0:
+                first = page
+            last = page
+    if last >= 0:
         nbytes = np.uint64((last - first + 1) << _PAGE_SHIFT)
         _madvise(base + (first << _PAGE_SHIFT), nbytes, _MADV_WILLNEED)

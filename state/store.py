@@ -13,7 +13,7 @@ keys that change at random, chunks of old ones are never all dead.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -207,6 +207,45 @@ class KeyedStore(StoreEpochs):
         known = (self._place, self._at, self._table.buckets, self._table.ranks)
         index.find(*known, hashes, address, nulls, slots)
         return slots
+
+    @property
+    def spills(self) -> bool:
+        """Whether any of its memory is on the disk."""
+        return self._log.spills
+
+    @property
+    def has_room_for_keys(self) -> bool:
+        """Whether its index may grow in memory, with all records on the disk."""
+        return self._table.has_room_to_grow
+
+    def set_aside(self, nbytes: int) -> bool:
+        """Take memory for something else, for which records go to the disk.
+
+        Returns: whether there is so much. `give_back` ends it.
+        """
+        return self._log.set_aside(nbytes)
+
+    def give_back(self, nbytes: int) -> None:
+        """Take memory back that was set aside."""
+        self._budget.give_back(self._name, nbytes)
+
+    def places(self, hashes: Hashes) -> Slots:
+        """Return which record is that of each key as the index alone tells, for `in_order`.
+
+        It is -1 where there is none, and seldom that of another key: int64 (n,).
+        """
+        return self._fetcher.places(hashes)
+
+    def in_order(self, places: Slots) -> Iterator[Slots]:
+        """Yield the rows of records in the order of these, where that saves reading from the disk.
+
+        In pieces, whose pages are being read. Before a row is met, records may be added, no more.
+
+        Args:
+            places: records, int64 (n,); -1 for those that are not there yet, which come last. The
+                array is overwritten.
+        """
+        return self._fetcher.in_order(places)
 
     def note(self, slots: Slots) -> None:
         """Note that these records are about to be written to; raise StateFullError.

@@ -8,6 +8,7 @@ window needs it any more.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,6 +23,7 @@ from ...transport.wire.column import Column
 from ..process import Output
 from .aggregation import Aggregation, evaluated_inputs
 from .deltas import DeltaForm, delta_columns
+from .group_memtable import GroupMemtable
 from .group_state import CHANGED, GroupState
 from .grouping import SLICE
 from .sealed_windows import dated
@@ -31,6 +33,7 @@ from .trigger import Trigger
 from .window_results import WindowResults
 
 if TYPE_CHECKING:
+    from ...state.budget import StateBudget
     from ...transport.wire.types import Schema
 
 __all__ = ["AggregateWindows"]
@@ -54,35 +57,40 @@ class AggregateWindows(TimeWindows):
         self._asked = aggregation
         self._changed: list[tuple[Int64s, Int64s]] = []
         self._trigger = Trigger(aggregation.trigger_ns)
+        self._memtable: GroupMemtable | None = None  # once groups are on the disk
         self._merges = 0  # names the slice of `_merged` in which a window's groups are merged
 
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Add rows, or deltas of partial aggregates; emit what has changed if that is asked for."""
         deltas = delta_columns(batch.schema)
-        if deltas is not None:
-            self._merge_deltas(batch, deltas)
-        else:
-            self._add_rows(batch, out)
+        rows_max = batch.num_rows if self._memtable is None else self._memtable.rows_max
+        for start in range(0, max(batch.num_rows, 1), max(rows_max, 1)):
+            part = batch.slice(start, min(start + rows_max, batch.num_rows))
+            if deltas is not None:
+                self._merge_deltas(part, deltas)
+            else:
+                self._add_rows(part, out)
         if self._asked.output_mode == "append" or self._trigger.is_time(self._context.clock):
             self._emit_changed(out)
 
     def _add_rows(self, batch: Batch, out: Output) -> None:
-        groups = self._bound(batch.schema)
+        self._bound(batch.schema)
         slices = self._slices.of(batch)
         batch, slices = self._without_late(batch, slices, out)
         if not batch.num_rows:
             return
         keys = batch.select(self._asked.keys)
+        groups = self._taking(batch, slices)
         slots = groups.slots(slices, hash_keys(batch, self._asked.keys)[0], keys)
         inputs = evaluated_inputs(self._asked.aggregates, batch)
         with self._results.naming(lambda: keys):
             groups.update(slots, inputs, batch.times)
         self._note_time(batch)
-        self._note_changes(slices, slots)
+        self._note_taken(groups, slices, slots)
 
     def _merge_deltas(self, batch: Batch, columns: DeltaForm) -> None:
         """Add deltas to their groups; none is late, see `partial_windows`."""
-        groups = self._bound(columns.inputs)
+        self._bound(columns.inputs)
         slices, keys = batch.column(columns.slice).data, batch.select(self._asked.keys)
         lateness_ns = self._asked.allowed_lateness_ns
         if self._watermark_ns != NO_WATERMARK_NS and slices.min() < self._slices.first_open(
@@ -90,14 +98,17 @@ class AggregateWindows(TimeWindows):
         ):
             msg = f"{self._context.operator_id}: a watermark came before the deltas behind it"
             raise AssertionError(msg)
+        groups = self._taking(batch, slices)
         slots = groups.slots(slices, hash_keys(keys, self._asked.keys)[0], keys)
         with self._results.naming(lambda: keys):
             groups.merge_dumped(slots, batch)
         self._note_time(batch)
-        self._note_changes(slices, slots)
+        self._note_taken(groups, slices, slots)
 
     def on_watermark(self, watermark_ns: int, out: Output) -> None:
         """Emit the windows that have ended, and free what no window needs any more."""
+        if self._memtable is not None and self._fires_one_of(self._memtable, watermark_ns):
+            self._empty_memtable()
         is_update = self._asked.output_mode == "update"
         if is_update and (
             self._closes_one(watermark_ns) or self._trigger.is_time(self._context.clock)
@@ -117,6 +128,7 @@ class AggregateWindows(TimeWindows):
         """Emit all that is left: no row follows."""
         if self._asked.output_mode == "update":
             self._emit_changed(out)
+        self._close_memtable()
         super().close(out)
 
     def _fire(self, watermark_ns: int, out: Output) -> None:
@@ -124,6 +136,81 @@ class AggregateWindows(TimeWindows):
             super()._fire(watermark_ns, out)
 
     # -- taking rows --------------------------------------------------------------------------
+
+    def _taking(self, batch: Batch, slices: Int64s) -> GroupState:
+        """Return the groups to which rows are added: those of a memtable, or all that there are."""
+        if self._memtable is None and self._state.spills and self._may_wait:
+            limit_bytes = self._context.state_budget.limit_bytes
+            self._memtable = GroupMemtable.open(self._state, limit_bytes, self._made)
+        memtable = self._memtable
+        if memtable is None:
+            return self._state
+        if not memtable.has_room(batch):
+            self._empty_memtable()
+            if not self._state.has_room_for_keys:
+                self._close_memtable()
+                return self._state
+        if self._changes_results(slices) or not memtable.has_room(batch):
+            self._empty_memtable()
+            return self._state
+        return memtable.groups
+
+    @property
+    def _may_wait(self) -> bool:
+        """Whether results are not asked for with each batch, and a group is its record alone."""
+        is_asked = self._asked.output_mode == "update" and self._asked.trigger_ns is None
+        return self._state.has_fixed_width and not is_asked and not self._asked.is_by_clock
+
+    def _changes_results(self, slices: Int64s) -> bool:
+        """Whether rows belong to windows whose results have been emitted and will be again."""
+        if self._asked.output_mode == "update" or not self._asked.emits_changes:
+            return False
+        before_ns = self._watermark_ns
+        return before_ns != NO_WATERMARK_NS and bool(
+            (slices < self._slices.first_unfired(before_ns)).any()
+        )
+
+    def _note_taken(self, groups: GroupState, slices: Int64s, slots: Int64s) -> None:
+        """Note that rows have been added to groups."""
+        if groups is self._state:
+            self._note_changes(slices, slots)
+        elif self._asked.output_mode == "update":
+            self._trigger.note_change(self._context.clock)
+
+    def _fires_one_of(self, memtable: GroupMemtable, watermark_ns: int) -> bool:
+        """Whether a watermark lets a window end that may have rows in a memtable."""
+        first = self._slices.first_unfired(watermark_ns)
+        before_ns = self._watermark_ns
+        if before_ns != NO_WATERMARK_NS and first <= self._slices.first_unfired(before_ns):
+            return False
+        return any(slice_ < first for slice_ in memtable.groups.slices)
+
+    def _empty_memtable(self) -> None:
+        """Merge the groups of rows that came lately into those on the disk."""
+        if self._memtable is not None:
+            groups = self._memtable.groups
+            for slice_, others in self._memtable.emptied():
+                with self._results.naming(partial(groups.keys_of, others)):
+                    slots = self._state.merge_groups(slice_, groups, others)
+                self._note_changes(np.full(len(slots), slice_, np.int64), slots)
+
+    def _close_memtable(self) -> None:
+        self._empty_memtable()
+        self._drop_memtable()
+
+    def _drop_memtable(self) -> None:
+        if self._memtable is not None:
+            self._memtable.close()
+            self._memtable = None
+
+    def _made(self, budget: StateBudget) -> GroupState:
+        """Return new groups within a budget, for a memtable."""
+        return GroupState(
+            self._input.select(self._asked.keys),
+            self._asked.accumulators(self._input),
+            replace(self._context, state_budget=budget),
+            shares_stores=self._asked.window is not None,
+        )
 
     def _bound(self, schema: Schema) -> GroupState:
         """Return the groups; make them of the columns of the first rows."""
@@ -150,6 +237,7 @@ class AggregateWindows(TimeWindows):
         """Return the groups, after an empty batch with the input's columns."""
         if self._groups is None:
             return
+        self._empty_memtable()
         yield Batch.empty(self._input)
         for slices, slots in self._scanned(nodes):
             parts = [(np.arange(len(slots)), self._state.dump(slots, sets=False))]
@@ -189,6 +277,20 @@ class AggregateWindows(TimeWindows):
                 changed = self._state.changed[slots] != 0
                 self._wait_with(slices[changed], slots[changed])
 
+    def seal(self, epoch: int) -> None:
+        """See `Sealing.seal`."""
+        self._empty_memtable()
+        super().seal(epoch)
+
+    def roll_back(self, epoch: int) -> None:
+        """See `Sealing.roll_back`."""
+        self._drop_memtable()
+        super().roll_back(epoch)
+
+    def _forget(self) -> None:
+        self._drop_memtable()
+        super()._forget()
+
     def _settle_loaded(self) -> None:
         """Find out which groups have changed in the end."""
         self._go_back((self._latest_ns, ()))
@@ -215,12 +317,13 @@ class AggregateWindows(TimeWindows):
         """Emit all rows of a window."""
         slices = self._slices.slices_of(window)
         if len(slices) == 1:
-            self._emit(self._state, self._state.scan(slices[0]), window, out)
+            for slots in self._state.by_place(self._state.scan(slices[0])):
+                self._emit(self._state, slots, window, out)
             return
         for slice_ in slices:
-            others = self._state.scan(slice_)
-            if len(others):
-                self._merge(others)
+            for others in self._state.by_place(self._state.scan(slice_)):
+                if len(others):
+                    self._merge(others)
         self._emit(self._merged, self._merged.scan(self._merges), window, out)
         self._end_merge()
 
@@ -284,6 +387,8 @@ class AggregateWindows(TimeWindows):
 
     def _emit_changed(self, out: Output) -> None:
         """Emit the rows of the windows of groups that have changed, by the windows' ends."""
+        if self._asked.output_mode == "update":
+            self._empty_memtable()
         if not self._changed:
             return
         slices, slots = (np.concatenate(parts) for parts in zip(*self._changed, strict=True))
@@ -301,7 +406,8 @@ class AggregateWindows(TimeWindows):
             parts = self._slices.slices_of(window)
             inside = slots[(slices >= parts.start) & (slices < parts.stop)]
             if len(parts) == 1:
-                self._emit(self._state, inside, window, out)
+                for part in self._state.by_place(inside):
+                    self._emit(self._state, part, window, out)
                 continue
             keys = self._state.keys_of(inside)
             merged = self._merged_slots(keys)

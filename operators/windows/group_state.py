@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ...state.keys import hash_keys
 from ...state.node_transfer import column_name, field_columns, write_fields
 from ...state.records import RecordField, RecordLayout
 from ...state.store import KeyedStore
@@ -43,6 +44,9 @@ Hashes = npt.NDArray[np.uint64]
 
 CHANGED = "changed"
 _BINARY = DataType.parse("binary")
+
+_SEARCHED_ROWS = 1 << 16
+"""For so many groups at a time places are looked up."""
 
 
 class _Kept(NamedTuple):
@@ -142,6 +146,37 @@ class GroupState:
                     total += self._object_bytes(number, self.scan(slice_))
         return total
 
+    @property
+    def spills(self) -> bool:
+        """Whether groups are on the disk."""
+        return self._spare.spills
+
+    @property
+    def has_fixed_width(self) -> bool:
+        """Whether all that is kept for a group is in its record."""
+        return not any(kept.objects or kept.sets for kept in self._kept)
+
+    def set_aside(self, nbytes: int) -> bool:
+        """Take memory for something else, for which groups go to the disk, if there is so much.
+
+        There is not if the indexes could not grow in memory any more; `give_back` ends it.
+        """
+        if not self._spare.set_aside(nbytes):
+            return False
+        has_room = self.has_room_for_keys
+        if not has_room:
+            self.give_back(nbytes)
+        return has_room
+
+    def give_back(self, nbytes: int) -> None:
+        """Take memory back that was set aside."""
+        self._spare.give_back(nbytes)
+
+    @property
+    def has_room_for_keys(self) -> bool:
+        """Whether each of the indexes may grow in memory."""
+        return all(store.has_room_for_keys for store in self._stores)
+
     def slots(self, slices: Int64s, hashes: Hashes, keys: Batch) -> Int64s:
         """Return the slot of each row's group; a new one where there is none.
 
@@ -184,6 +219,36 @@ class GroupState:
         """Return the slots of all groups of a slice, which may not be open; or of some nodes."""
         return self._stores.scan(slice_, nodes)
 
+    def by_place(self, slots: Int64s) -> Iterator[Int64s]:
+        """Yield groups in pieces, in the order in which they lie if that saves reading the disk."""
+        for rows in self._spare.in_order(slots.copy()):
+            yield slots[rows]
+
+    def like_ours(self, other: GroupState, slice_: int) -> Iterator[Int64s]:
+        """Yield the groups of a slice of another state in the order in which ours lie, in pieces.
+
+        It has the same keys, and shares stores as this one does.
+        """
+        slots = other.scan(slice_)
+        places = np.empty(len(slots), np.int64)
+        hashes = other._spare.records["#hash"]
+        for start in range(0, len(slots), _SEARCHED_ROWS):
+            part = slice(start, start + _SEARCHED_ROWS)
+            places[part] = self._stores.places(slice_, hashes[slots[part]])
+        for rows in self._spare.in_order(places):
+            yield slots[rows]
+
+    def merge_groups(self, slice_: int, other: GroupState, slots: Int64s) -> Int64s:
+        """Add groups of a slice of another state; return ours. Raise as `update`.
+
+        Our cache of slots stays as it is: that these groups are met says nothing about later rows.
+        """
+        keys = other.keys_of(slots)
+        hashes, _ = hash_keys(keys, self._keys.names)
+        own = self._entered(np.full(len(slots), slice_, np.int64), hashes, keys)
+        self.merge(own, other, slots)
+        return own
+
     def keys_of(self, slots: Int64s) -> Batch:
         """Return the key columns of groups."""
         return self._spare.keys_of(slots).select(self._keys.names)
@@ -197,7 +262,7 @@ class GroupState:
         """Drop all groups of a slice and give their memory back."""
         if slice_ not in self._stores:
             return
-        if any(kept.objects or kept.sets for kept in self._kept):
+        if not self.has_fixed_width:
             self._drop_values(self.scan(slice_))
         self._stores.free(slice_)
         self.slices_changed = True

@@ -216,6 +216,11 @@ class SliceStores:
             return np.full(len(hashes), -1, np.int64)
         return shared.store.find(*self._known(np.full(len(hashes), slice_), hashes, keys))
 
+    def places(self, slice_: int, hashes: Hashes) -> Int64s:
+        """Return the groups of a slice by the hashes in their records, see `KeyedStore.places`."""
+        shared = self._of.get(slice_)
+        return np.full(len(hashes), -1) if shared is None else shared.store.places(hashes)
+
     def scan(self, slice_: int, nodes: Int64s | None) -> Int64s:
         """Return the slots of a slice, which may not be open; only those of some virtual nodes."""
         shared = self._of.get(slice_)

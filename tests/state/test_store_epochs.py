@@ -109,6 +109,25 @@ class StoreMachine(RuleBasedStateMachine):
         assert (found >= 0).tolist() == [canonical(key) in self.model for key in keys]
 
     @rule(keys=many_keys)
+    def read_modify_write_in_the_order_of_records(self, keys: list[Key]) -> None:
+        keys = list({canonical(key): key for key in keys}.values())
+        hashes, batch = keys_batch(keys)
+        met, ordered = [], []
+        for rows in self.store.in_order(self.store.places(hashes)):
+            known = self.store.find(hashes[rows], batch.take(rows))
+            met += rows.tolist()
+            ordered += known.tolist()
+            slots = self.store.slots(hashes[rows], batch.take(rows))
+            self.store.records["count"][slots] += 1
+        assert sorted(met) == list(range(len(keys)))
+        if self.store.spills:  # those that are not there yet come last
+            there = [slot for slot in ordered if slot >= 0]
+            assert ordered == sorted(there) + [-1] * (len(ordered) - len(there))
+        for key in keys:
+            count, *rest = self.model.get(canonical(key), (7, [-1.0] * 3, None))
+            self.model[canonical(key)] = (count + 1, *rest)
+
+    @rule(keys=many_keys)
     def delete(self, keys: list[Key]) -> None:
         slots = self.store.find(*keys_batch(keys))
         self.store.delete(slots[slots >= 0])

@@ -6,15 +6,24 @@ First the kernel has memory for the pages of the file; then it has not, by a con
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from .... import functions
+from ....operators.windows.aggregate_windows import AggregateWindows
+from ....operators.windows.aggregation import Aggregation
 from ....state.budget import StateBudget
 from ....state.keys import hash_words
 from ....state.records import RecordField, RecordLayout
 from ....state.store import KeyedStore
+from ....testing import instance_context
+from ....transport.wire.batch import Batch
+from ....transport.wire.column import Column
 from ....transport.wire.types import Schema
 from ..memory_limit import NoLimitError, run_within
 from ..report import Aim, BenchRow
@@ -29,12 +38,76 @@ QUICK_BATCHES = 100
 TIMES_ITS_MEMORY = 4
 ZIPF_AIM = 0.2
 _DISK_BYTES_MAX = 64 << 30
+_NO_OUTPUT: Any = None  # nothing is emitted before the end
 LIMITED_S = 20.0
 """For so long at most keys are drawn where the kernel limits memory."""
-LIMITED_BATCH_ROWS = 4096
-"""The pages of a batch must stay in memory from the search of its records to their update."""
 BESIDE_BYTES = 48 << 20
 """What the limited process may take beside its state: batches, pages on their way to the disk."""
+
+
+class _Subject(Protocol):
+    """State by key that is measured."""
+
+    def add(self, keys: np.ndarray[Any, Any]) -> None:
+        """Count one row of each key."""
+
+    def settle(self) -> None:
+        """Do what was put off."""
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes, in memory and on the disk."""
+
+
+class _EachRow:
+    """The records of each batch are looked up and changed at once, as a keyed process does."""
+
+    title = "state that each row reads"
+    limited_batch_rows = 4096
+    """The pages of a batch must stay in memory from the search of its records to their update."""
+
+    def __init__(self, budget: StateBudget) -> None:
+        fields = (RecordField("n", np.dtype(np.int64)), RecordField("sum", np.dtype(np.float64)))
+        self._store = KeyedStore(RecordLayout(Schema.of(key="int64"), fields), budget, "bench")
+
+    def add(self, keys: np.ndarray[Any, Any]) -> None:
+        words = keys.reshape(-1, 1).view(np.uint64)
+        hashes = np.empty(len(words), np.uint64)
+        hash_words(words, hashes)
+        self._store.records["n"][self._store.slots_of_words(hashes, words)] += 1
+
+    def settle(self) -> None:
+        return
+
+    @property
+    def nbytes(self) -> int:
+        return self._store.nbytes
+
+
+class _Aggregates:
+    """The operator of `group_by("key").agg(count, sum)`, without a window."""
+
+    title = "aggregates"
+    limited_batch_rows = BATCH_ROWS
+
+    def __init__(self, budget: StateBudget) -> None:
+        asked = Aggregation(
+            ("key",), None, (functions.count().alias("n"), functions.sum("key").alias("sum"))
+        )
+        self._budget = budget
+        self._operator = AggregateWindows(asked)
+        self._operator.open(replace(instance_context(operator_id="bench"), state_budget=budget))
+
+    def add(self, keys: np.ndarray[Any, Any]) -> None:
+        batch = Batch(Schema.of(key="int64"), [Column.of(keys)], len(keys))
+        self._operator.on_batch(batch, _NO_OUTPUT)
+
+    def settle(self) -> None:
+        next(iter(self._operator.dump(np.empty(0, np.int64))))
+
+    @property
+    def nbytes(self) -> int:
+        return self._budget.used_bytes + self._budget.spilled_by("bench")
 
 
 def spilling_rows(folder: Path, quick: bool) -> list[BenchRow]:
@@ -42,64 +115,75 @@ def spilling_rows(folder: Path, quick: bool) -> list[BenchRow]:
     keys, batches = (QUICK_KEYS, QUICK_BATCHES) if quick else (KEYS, BATCHES)
     order = np.random.default_rng(1).permutation(keys)
     rows = []
-    for name, draw in (("Zipf", _zipf), ("uniform", _uniform)):
-        in_memory, taken = _rate(StateBudget(_DISK_BYTES_MAX), order, batches, draw)
-        budget = StateBudget(taken // TIMES_ITS_MEMORY, _DISK_BYTES_MAX, str(folder))
-        spilled, _ = _rate(budget, order, batches, draw)
-        rows.append(
-            BenchRow(
-                f"state at {TIMES_ITS_MEMORY} times its memory, {name} keys",
-                {"keys": keys, "state MiB": taken >> 20},
-                spilled / 1e6,
-                "M rows/s",
-                ratio=spilled / in_memory,
-                against="all in memory",
-                aim=Aim("ratio", "at least", ZIPF_AIM) if name == "Zipf" else None,
+    for subject in (_Aggregates, _EachRow):
+        for name, draw in (("Zipf", _zipf), ("uniform", _uniform)):
+            in_memory, taken = _rate(subject(StateBudget(_DISK_BYTES_MAX)), order, batches, draw)
+            budget = StateBudget(taken // TIMES_ITS_MEMORY, _DISK_BYTES_MAX, str(folder))
+            spilled, _ = _rate(subject(budget), order, batches, draw)
+            aim = Aim("ratio", "at least", ZIPF_AIM) if name == "Zipf" else None
+            title = f"{subject.title}, {TIMES_ITS_MEMORY} times their memory, {name} keys"
+            case = {"keys": keys, "state MiB": taken >> 20}
+            rows.append(
+                BenchRow(
+                    f"{title}; the kernel has more",
+                    case,
+                    spilled / 1e6,
+                    "M rows/s",
+                    ratio=spilled / in_memory,
+                    against="all in memory",
+                    aim=aim,
+                )
             )
-        )
-        rows.append(_limited_row(name, draw, in_memory, taken, folder, order, batches))
+            budget = StateBudget(taken // TIMES_ITS_MEMORY, _DISK_BYTES_MAX, str(folder))
+            work = partial(_limited_rate, subject, budget, order, batches, draw)
+            rows.append(_limited_row(f"{title}; a hard limit", case, in_memory, budget, work, aim))
     return rows
 
 
 def _limited_row(
-    name: str,
-    draw: Any,
+    title: str,
+    case: dict[str, Any],
     in_memory: float,
-    taken: int,
-    folder: Path,
-    order: np.ndarray[Any, Any],
-    batches: int,
+    budget: StateBudget,
+    work: Callable[[], tuple[float, float]],
+    aim: Aim | None,
 ) -> BenchRow:
     """Measure where the kernel has no memory beyond the budget."""
-    budget = StateBudget(taken // TIMES_ITS_MEMORY, _DISK_BYTES_MAX, str(folder))
-    title = f"the same with a hard limit of memory, {name} keys"
-    case: dict[str, Any] = {"keys": len(order), "state MiB": taken >> 20}
-
-    def work() -> tuple[float, float]:
-        return _limited_rate(budget, order, batches, draw)
-
     try:
         rate, io_bytes_per_s = run_within(budget.limit_bytes + BESIDE_BYTES, work)
     except NoLimitError as error:
         return BenchRow(f"{title}: not measured, {error}", case, 0.0, "M rows/s")
-    case["disk MB/s"] = round(io_bytes_per_s / 1e6)
-    return BenchRow(title, case, rate / 1e6, "M rows/s", ratio=rate / in_memory, against="memory")
+    return BenchRow(
+        title,
+        {**case, "disk MB/s": round(io_bytes_per_s / 1e6)},
+        rate / 1e6,
+        "M rows/s",
+        ratio=rate / in_memory,
+        against="all in memory",
+        aim=aim,
+    )
 
 
 def _limited_rate(
-    budget: StateBudget, order: np.ndarray[Any, Any], batches: int, draw: Any
+    subject: type[_Aggregates | _EachRow],
+    budget: StateBudget,
+    order: np.ndarray[Any, Any],
+    batches: int,
+    draw: Any,
 ) -> tuple[float, float]:
     """Return rows per second, and the bytes that the disk reads and writes for them."""
-    store, generator = _filled(budget, order), np.random.default_rng(2)
+    state, generator = subject(budget), np.random.default_rng(2)
+    _fill(state, order)
     rows = 0
     begin_s, begin_bytes = time.perf_counter(), _disk_bytes()
     for _ in range(batches):
         drawn = draw(generator, len(order))
-        for first in range(0, BATCH_ROWS, LIMITED_BATCH_ROWS):
-            _add(store, drawn[first : first + LIMITED_BATCH_ROWS])
+        for first in range(0, BATCH_ROWS, subject.limited_batch_rows):
+            state.add(drawn[first : first + subject.limited_batch_rows])
         rows += BATCH_ROWS
         if time.perf_counter() - begin_s > LIMITED_S:
             break
+    state.settle()
     taken_s = time.perf_counter() - begin_s
     return rows / taken_s, (_disk_bytes() - begin_bytes) / taken_s
 
@@ -120,31 +204,25 @@ def _uniform(generator: np.random.Generator, keys: int) -> np.ndarray[Any, Any]:
 
 
 def _rate(
-    budget: StateBudget, order: np.ndarray[Any, Any], batches: int, draw: Any
+    state: _Subject, order: np.ndarray[Any, Any], batches: int, draw: Any
 ) -> tuple[float, int]:
     """Return rows per second once all keys are there, and what the state takes."""
-    store, generator = _filled(budget, order), np.random.default_rng(2)
+    generator = np.random.default_rng(2)
+    _fill(state, order)
     taken_s = 0.0
     for _ in range(batches):
         drawn = draw(generator, len(order))
         begin_s = time.perf_counter()
-        _add(store, drawn)
+        state.add(drawn)
         taken_s += time.perf_counter() - begin_s
-    return batches * BATCH_ROWS / taken_s, store.nbytes
+    begin_s = time.perf_counter()
+    state.settle()
+    taken_s += time.perf_counter() - begin_s
+    return batches * BATCH_ROWS / taken_s, state.nbytes
 
 
-def _filled(budget: StateBudget, order: np.ndarray[Any, Any]) -> KeyedStore:
-    """Return a store with all keys, that came in an order."""
-    fields = (RecordField("n", np.dtype(np.int64)), RecordField("sum", np.dtype(np.float64)))
-    store = KeyedStore(RecordLayout(Schema.of(key="int64"), fields), budget, "bench")
+def _fill(state: _Subject, order: np.ndarray[Any, Any]) -> None:
+    """Let all keys be there, that come in an order."""
     for first in range(0, len(order), BATCH_ROWS):
-        _add(store, order[first : first + BATCH_ROWS])
-    return store
-
-
-def _add(store: KeyedStore, keys: np.ndarray[Any, Any]) -> None:
-    words = keys.reshape(-1, 1).view(np.uint64)
-    hashes = np.empty(len(words), np.uint64)
-    hash_words(words, hashes)
-    slots = store.slots_of_words(hashes, words)
-    store.records["n"][slots] += 1
+        state.add(order[first : first + BATCH_ROWS])
+    state.settle()

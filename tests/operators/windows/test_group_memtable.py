@@ -1,0 +1,173 @@
+"""Aggregates with groups on the disk: rows wait in a memtable, and nobody sees a difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import whale_ray as whale
+from tests.operators.windows import model
+from tests.operators.windows.driving import Emitted, arrivals, batch_of, bounds
+from tests.operators.windows.test_aggregate_windows import TIMES, US, WINDOWS
+from whale_ray.configs.errors import BadRowError
+from whale_ray.operators.windows.aggregate_windows import AggregateWindows
+from whale_ray.operators.windows.aggregation import Aggregation
+from whale_ray.operators.windows.group_state import GroupState
+from whale_ray.state.budget import StateBudget
+from whale_ray.testing import instance_context
+from whale_ray.transport.wire.batch import Batch
+from whale_ray.transport.wire.types import Schema
+
+F = whale.functions
+NUMBERS = (
+    F.count().alias("rows"),
+    F.sum("number").alias("sum"),
+    F.avg("ratio").alias("average"),
+    F.max("ratio").alias("most"),
+    F.last("number").alias("last"),
+    F.max_by("ratio", "number").alias("most_by"),
+    F.var_samp("number").alias("variance"),
+)
+KEYS = 60_000
+ROWS = Schema.of(key="int64", number="int64")
+
+
+def newest(out: Emitted) -> dict[tuple[int, int, Any], dict[str, Any]]:
+    return {(*bounds(row), row["key"]): row for row in out.rows}
+
+
+@settings(max_examples=40)
+@given(
+    batches=arrivals(TIMES),
+    window=WINDOWS,
+    lateness=st.integers(0, 30),
+    update=st.booleans(),
+    step=st.sampled_from([0, 1, 10]),
+)
+def test_windows_are_those_of_a_model_though_rows_wait(
+    batches: Any, window: Any, lateness: int, update: bool, step: int
+) -> None:
+    """Each group behaves as if it were on the disk; time passes, so that triggers are due."""
+    asked = Aggregation(
+        ("key",),
+        window,
+        NUMBERS,
+        output_mode="update" if update else "append",
+        trigger_ns=10**9 if update else None,
+        allowed_lateness_ns=lateness * US,
+    )
+    process, out = AggregateWindows(asked), Emitted()
+    clock = mock.Mock(wall_ns=mock.Mock(side_effect=range(0, 10**15, step * 10**8 or 1)))
+    context = replace(instance_context(operator_id="windows"), clock=clock)
+    context = replace(context, state_budget=StateBudget(1 << 30, 1 << 30))
+    with mock.patch.object(GroupState, "spills", True):
+        process.open(context)
+        for number, (events, watermark_ns) in enumerate(batches):
+            if events:
+                process.on_batch(batch_of(events), out)
+            if number == 2:
+                process.seal(1)
+            if watermark_ns > out.watermark_ns:
+                process.on_watermark(watermark_ns, out)
+                out.watermark_ns = watermark_ns
+        process.close(out)
+    expected, late = model.tumble(
+        batches, window.size_ns, window.slide_ns, window.start_ns, lateness * US
+    )
+    assert len(out.late) == late
+    found = newest(out)
+    assert set(found) == set(expected)
+    for key, row in found.items():
+        wanted = model.aggregates(expected[key])
+        for one in NUMBERS:
+            assert model.same(row[one.output_name], wanted[one.output_name]), one
+
+
+def opened(budget: StateBudget, **asked: Any) -> AggregateWindows:
+    process = AggregateWindows(Aggregation(("key",), None, NUMBERS[:2], **asked))
+    process.open(replace(instance_context(operator_id="counts"), state_budget=budget))
+    return process
+
+
+def of_random_keys(random: np.random.Generator, rows: int = 8192) -> Batch:
+    keys = random.integers(0, KEYS, rows)
+    return Batch.from_pydict({"key": keys, "number": keys * 7}, ROWS)
+
+
+def results(process: AggregateWindows) -> dict[int, tuple[int, int]]:
+    out = Emitted()
+    process.close(out)
+    assert len({row["key"] for row in out.rows}) == len(out.rows)
+    return {row["key"]: (row["rows"], row["sum"]) for row in out.rows}
+
+
+def expected(batches: list[Batch]) -> dict[int, tuple[int, int]]:
+    counts = np.bincount(np.concatenate([batch.column("key").data for batch in batches]))
+    return {k: (n, 7 * k * n) for k, n in enumerate(counts.tolist()) if n}
+
+
+def test_groups_on_the_disk_go_back_to_a_marker_in_memory_and_hold_to_their_budget() -> None:
+    budget, random = StateBudget(4 << 20, 1 << 30), np.random.default_rng(5)
+    process = opened(budget)
+    batches = [of_random_keys(random) for _ in range(24)]
+    for batch in batches[:16]:
+        process.on_batch(batch, Emitted())
+        assert budget.used_bytes <= budget.limit_bytes
+    assert budget.spilled_by("counts") > 0
+    process.seal(1)
+    for batch in batches[:5]:  # what is undone
+        process.on_batch(batch, Emitted())
+    process.roll_back(1)
+    for batch in batches[16:]:
+        process.on_batch(batch, Emitted())
+        assert budget.used_bytes <= budget.limit_bytes
+    assert results(process) == expected(batches)
+
+
+def test_groups_on_the_disk_are_dumped_whole() -> None:
+    budget, random = StateBudget(4 << 20, 1 << 30), np.random.default_rng(6)
+    process, other = opened(budget), opened(StateBudget(1 << 30))
+    batches = [of_random_keys(random) for _ in range(16)]
+    for batch in batches:
+        process.on_batch(batch, Emitted())
+    for dumped in process.dump(np.arange(1024)):
+        other.load(dumped)
+    assert results(other) == expected(batches)
+
+
+def test_frequent_groups_do_not_read_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows of a thousand keys fit into the memtable: it is emptied at the end alone."""
+    budget, random = StateBudget(4 << 20, 1 << 30), np.random.default_rng(7)
+    process = opened(budget)
+    batches = [of_random_keys(random) for _ in range(16)]
+    for batch in batches:
+        process.on_batch(batch, Emitted())
+    next(iter(process.dump(np.empty(0, np.int64))))
+    merged = []
+    merge: Callable[..., None] = GroupState.merge
+    monkeypatch.setattr(GroupState, "merge", lambda *a: (merged.append(len(a[1])), merge(*a)))
+    for _ in range(40):
+        frequent = np.arange(1000)
+        batches.append(Batch.from_pydict({"key": frequent, "number": frequent * 7}, ROWS))
+        process.on_batch(batches[-1], Emitted())
+    assert not merged
+    assert results(process) == expected(batches)
+    assert sum(merged) == 1000
+
+
+def test_a_sum_that_leaves_its_type_names_operator_and_key_though_rows_waited() -> None:
+    process, random = opened(StateBudget(4 << 20, 1 << 30)), np.random.default_rng(8)
+    for _ in range(16):
+        process.on_batch(of_random_keys(random), Emitted())
+    for _ in range(3):
+        large = Batch.from_pydict({"key": [KEYS + 5], "number": [2**62]}, ROWS)
+        process.on_batch(large, Emitted())
+    with pytest.raises(BadRowError, match=rf"'counts'.*{KEYS + 5}"):
+        process.close(Emitted())
