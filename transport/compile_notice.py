@@ -69,5 +69,5 @@ class CompileNotice(event.Listener):  # type: ignore[misc]  # numba has no types
 
 
 def _is_ours(event: Any) -> bool:
-    module: str = event.data["dispatcher"].py_func.__module__
-    return module.partition(".")[0] == "whale_ray"
+    module: str | None = event.data["dispatcher"].py_func.__module__
+    return (module or "").partition(".")[0] == "whale_ray"

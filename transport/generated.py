@@ -36,7 +36,13 @@ _told: set[str] = set()
 
 
 def compile_text(
-    text: str, name: str, signature: object, known: Mapping[str, object], helpers: tuple[str, ...]
+    text: str,
+    name: str,
+    signature: object,
+    known: Mapping[str, object],
+    helpers: tuple[str, ...],
+    *,
+    keep: bool = True,
 ) -> Any:
     """Return a compiled function of a module's text.
 
@@ -46,8 +52,9 @@ def compile_text(
         signature: numba's, of its arguments.
         known: the modules and functions that the text uses, by name.
         helpers: functions of the text that the function calls.
+        keep: whether to keep it: the text tells all that its machine code depends on.
     """
-    path = _kept_file(text)
+    path = _kept_file(text) if keep else None
     namespace: dict[str, Any] = {**known, "__name__": MODULE}
     exec(compile(text, str(path or f"<{MODULE}>"), "exec"), namespace)  # noqa: S102 - made here
     for helper in helpers:

@@ -23,6 +23,7 @@ from .compiled_chain import (
     Mode,
     compiled_or_none,
     input_arrays,
+    is_kept,
     made,
     passed_by_each,
     rows_of,
@@ -154,12 +155,10 @@ class _AggregatingLoop:
     """One loop: for rows of one schema, with or without nulls, with or without event times."""
 
     def __init__(self, schema: Schema, text: AggregatingText | None) -> None:
-        from ...transport import generated
-
         self.text = text
         self.names = () if text is None else tuple(schema.names[at] for at in text.columns)
         self.loop: Any = None
-        self.is_kept = text is not None and generated.is_kept(text.text)
+        self.is_kept = text is not None and is_kept(text)
         self._schema = schema
         self._codes: list[npt.NDArray[np.int32]] = []
         self._values: dict[int, Column] = {}
@@ -168,7 +167,7 @@ class _AggregatingLoop:
         """Compile the loop; if numba refuses it, the rows are left to the operators."""
         text = self.text
         assert text is not None
-        self.loop = compiled_or_none(text.text, self._signature(text), text.helpers)
+        self.loop = compiled_or_none(text, self._signature(text))
         if self.loop is None:
             self.text = None
             return False

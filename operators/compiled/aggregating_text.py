@@ -28,7 +28,7 @@ division.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ...transport.wire.types import Schema
+    from ..expressions.compiled_function import CompiledFunction
     from ..windows.aggregation import Aggregation
     from .table_lookup import TableLookup
 
@@ -69,6 +70,7 @@ class AggregatingText:
     Attributes:
         text: the module that has the functions `loop` and `helpers`.
         helpers: names of functions that `loop` calls.
+        functions: the user's functions that `loop` calls, by their names there.
         nullable: whether it reads the validity of columns.
         is_filter: of each operator, whether it may leave rows out; those that pass are counted.
         lookups: the look-ups in tables, in order.
@@ -83,6 +85,7 @@ class AggregatingText:
 
     text: str
     helpers: tuple[str, ...]
+    functions: Mapping[str, CompiledFunction]
     nullable: bool
     is_filter: tuple[bool, ...]
     lookups: tuple[TableLookup, ...]
@@ -137,6 +140,7 @@ class _Ending:
         return AggregatingText(
             self._text(in_group, updates),
             tuple(sorted(chain.body.helpers)),
+            chain.body.functions,
             chain.body.nullable,
             tuple(filters(one) for one in steps),
             tuple(chain.lookups),

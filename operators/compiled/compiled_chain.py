@@ -33,6 +33,7 @@ from .loop_text import (
 
 if TYPE_CHECKING:
     from ...transport.wire.types import Schema
+    from ..expressions.compiled_function import CompiledFunction
     from ..joins.unique_rows import UniqueRows
     from .table_lookup import TableLookup
 
@@ -45,8 +46,10 @@ __all__ = [
     "Passing",
     "compiled_or_none",
     "input_arrays",
+    "is_kept",
     "longest_loop",
     "made",
+    "may_be_kept",
     "passed_by_each",
     "rows_of",
     "taken",
@@ -144,25 +147,26 @@ class _Variant:
     """One loop: for rows of one schema, with or without nulls, with or without event times."""
 
     def __init__(self, schema: Schema, text: LoopText | None) -> None:
-        from ...transport import generated
-
         self.text = text
         self.names = () if text is None else tuple(schema.names[at] for at in text.columns)
         self.loop: Any = None
-        self.is_kept = text is not None and generated.is_kept(text.text)
+        self.is_kept = text is not None and is_kept(text)
         self._schema = schema
 
     def compile(self) -> bool:
         """Compile the loop; if numba refuses it, say so once, and leave the rows to the kernels."""
         assert self.text is not None
         signature = _signature(self.text, self._schema)
-        self.loop = compiled_or_none(self.text.text, signature, self.text.helpers)
+        self.loop = compiled_or_none(self.text, signature)
         if self.loop is None:
             self.text = None
         return self.loop is not None
 
-    def run(self, batch: Batch, read: Sequence[Column]) -> Passing:
-        """Return what comes of a batch, of which `read` are the columns that `names` names."""
+    def run(self, batch: Batch, read: Sequence[Column]) -> Passing | None:
+        """Return what comes of a batch, of which `read` are the columns that `names` names.
+
+        None if a user's function raised for one of its rows.
+        """
         text = self.text
         assert text is not None
         rows, filters = batch.num_rows, text.filters
@@ -176,7 +180,14 @@ class _Variant:
         written = [array for pair in outputs for array in pair if array is not None]
         arrays = input_arrays(text, read)
         numbers = {lookup: np.empty(rows, np.int64) for lookup in text.numbered}
-        self.loop(rows, counts, selected, times, times_out, *arrays, *numbers.values(), *written)
+        try:
+            self.loop(
+                rows, counts, selected, times, times_out, *arrays, *numbers.values(), *written
+            )
+        except Exception:
+            if text.functions:  # one of the user's raised: its operator says for what
+                return None
+            raise
         kept = int(counts[-1]) if filters else rows
         passing = passed_by_each(text, counts, rows)
         if not kept:
@@ -207,6 +218,22 @@ def longest_loop(
     return found, why
 
 
+class LoopModule(Protocol):
+    """What is compiled; attributes as of `LoopText`."""
+
+    @property
+    def text(self) -> str:
+        """See `LoopText`."""
+
+    @property
+    def helpers(self) -> tuple[str, ...]:
+        """See `LoopText`."""
+
+    @property
+    def functions(self) -> Mapping[str, CompiledFunction]:
+        """See `LoopText`."""
+
+
 class LoopInputs(Protocol):
     """What a loop reads; attributes as of `LoopText`."""
 
@@ -231,18 +258,38 @@ class LoopInputs(Protocol):
         """See `LoopText`."""
 
 
-def compiled_or_none(text: str, signature: tuple[Any, ...], helpers: tuple[str, ...]) -> Any:
+def compiled_or_none(loop: LoopModule, signature: tuple[Any, ...]) -> Any:
     """Return the function `loop` of a module; None, with a warning, if numba refuses it."""
     from numba.core.errors import NumbaError
 
     from ...transport import generated
 
+    functions = {name: one.dispatcher for name, one in loop.functions.items()}
     try:
-        return generated.compile_text(text, "loop", signature, {"np": np}, helpers)
+        return generated.compile_text(
+            loop.text,
+            "loop",
+            signature,
+            {"np": np, **functions},
+            loop.helpers,
+            keep=may_be_kept(loop.functions),
+        )
     except NumbaError as error:
         reason = " ".join(_COLOURS.sub("", str(error)).split())[:300]
         _log.warning("whale-ray: a loop cannot be compiled and is interpreted: %s", reason)
         return None
+
+
+def is_kept(loop: LoopModule) -> bool:
+    """Return whether a process of this user has compiled a loop before."""
+    from ...transport import generated
+
+    return may_be_kept(loop.functions) and generated.is_kept(loop.text)
+
+
+def may_be_kept(functions: Mapping[str, CompiledFunction]) -> bool:
+    """Return whether the text of a loop says all that its machine code depends on."""
+    return all(one.fingerprint() is not None for one in functions.values())
 
 
 def taken(dtype: np.dtype[Any] | type) -> Any:

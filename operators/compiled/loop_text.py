@@ -39,6 +39,7 @@ from .table_lookup import TableLookup
 
 if TYPE_CHECKING:
     from ...transport.wire.types import DataType, Schema
+    from ..expressions.compiled_function import CompiledFunction
     from ..expressions.expression import Expression
     from ..transform_bases import Transform
 
@@ -108,6 +109,7 @@ class LoopText:
         is_filter: of each operator, whether it may leave rows out; those that pass are counted.
         lookups: the look-ups in tables, in order.
         numbered: the numbers of those whose rows it tells.
+        functions: the user's functions that `loop` calls, by their names there.
         columns: the numbers of the input columns that it reads.
         text_bytes: the least size of the pools of text columns.
         outputs: the columns that come out, in order.
@@ -122,6 +124,7 @@ class LoopText:
     is_filter: tuple[bool, ...]
     lookups: tuple[TableLookup, ...]
     numbered: tuple[int, ...]
+    functions: Mapping[str, CompiledFunction]
     columns: tuple[int, ...]
     text_bytes: int
     outputs: tuple[Output, ...]
@@ -208,6 +211,7 @@ class ChainWriter:
             tuple(filters(one) for one in steps),
             tuple(self.lookups),
             numbered,
+            self.body.functions,
             tuple(sorted(self.body.columns)),
             self.body.text_bytes,
             tuple(outputs),
@@ -243,6 +247,7 @@ class ChainWriter:
     def _let_pass(self, passes: str) -> None:
         before = self.conditions[-1:]
         self.conditions.append(self.body.let(" & ".join([*before, f"({passes})"])))
+        self.body.passing = self.conditions[-1]
 
     def _look_up(self, lookup: TableLookup) -> None:
         """Find the row of the table, only for rows that have passed so far: here a branch pays."""
@@ -368,8 +373,13 @@ class ChainWriter:
         return "".join(parts)
 
     def before_loop(self) -> list[str]:
-        """Return the text of what stands before the function: constants, then helpers."""
-        parts = [f"{name} = {text}\n" for name, text in self.body.constants.items()]
+        """Return the text of what stands before the function: constants, then helpers.
+
+        Of the user's functions it tells what they compute, so that a loop is kept for these alone.
+        """
+        functions = self.body.functions.items()
+        parts = [f"# {name}: {one.fingerprint()}\n" for name, one in functions]
+        parts += [f"{name} = {text}\n" for name, text in self.body.constants.items()]
         return parts + [HELPERS[name] for name in sorted(self.body.helpers)]
 
     def inputs(self) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from ...configs.errors import TopologyError, UsageError
 from ...state.declarations import StateDeclaration
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ...transport.wire.batch import Batch
+    from ..expressions.compiled_function import CompiledFunction
     from ..rows import Row
     from .compiled_rows import CompiledRows
     from .handles import TimerHandle
@@ -35,10 +36,27 @@ _WORKER_METHODS = ("on_watermark", "deadline_ns", "on_deadline", "close")
 """What a worker calls to let timers fire: classes of users must not replace it."""
 
 
-def compiled(on_row: RowMethod) -> RowMethod:
-    """Mark the `on_row` of a `KeyedProcess` to be compiled: a loop over columns, without Python.
+@overload
+def compiled(function: RowMethod) -> RowMethod: ...
+@overload
+def compiled(function: Callable[..., Any]) -> CompiledFunction: ...
+def compiled(function: Any) -> Any:
+    """Compile a function of values for expressions, or the `on_row` of a `KeyedProcess`.
 
-    ::
+    A function of values, called with columns, is an expression; see `docs/guide/expressions`::
+
+        @whale.compiled
+        def cents(price, rate):
+            return int(price * rate * 100 + 0.5)
+
+        bids.with_column("cents", cents("price", whale.col("rate")))
+
+    It takes numbers, booleans, dates and times (as integers of their column's unit), and returns a
+    number or a boolean. It is called for every row in which no argument is null, else the result is
+    null; integers wrap, and dividing by zero gives an infinity, NaN, or 0 for integers. It may do
+    nothing but compute its result.
+
+    The `on_row` of a process becomes a loop over columns, without Python::
 
         class Spent(whale.KeyedProcess):
             spent = state.sum("double")
@@ -52,9 +70,17 @@ def compiled(on_row: RowMethod) -> RowMethod:
     It may use declared state and columns of fixed width without nulls (times are integers of their
     column's unit; timers take ns), numbers, `math`, and functions that numba compiles; columns of
     any type may be passed on. What it emits has the types of `schema`. `on_timer` stays Python.
+
+    Raises:
+        TopologyError: a function of values does something besides computing its result.
     """
-    on_row.is_compiled = True  # type: ignore[attr-defined]  # a function has any attributes
-    return on_row
+    code = getattr(function, "__code__", None)
+    if code is not None and code.co_varnames[:1] == ("self",):
+        function.is_compiled = True
+        return function
+    from ..expressions.compiled_function import CompiledFunction
+
+    return CompiledFunction(function)
 
 
 class Keyed(SealedKeys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias
 
+from ..configs.errors import WhaleError
 from ..operators.compiled.aggregating_chain import AggregatingChain
 from ..operators.compiled.compiled_chain import CompiledChain, Mode
 from ..operators.transforms import FilterExpression, MapExpressions
@@ -64,7 +65,13 @@ class CompiledTransforms:
             return False
         first = self._nodes[0] if self._nodes else ending
         with first.guard(batch):
-            passed = self._aggregating.aggregate(batch)
+            try:
+                passed = self._aggregating.aggregate(batch)
+            except WhaleError:
+                raise
+            except Exception:
+                self._raise_as_operators(batch)
+                raise
         if passed is None:
             return False
         if self._nodes:
@@ -72,6 +79,14 @@ class CompiledTransforms:
         if passed.rows or passed.deltas:
             ending.count_aggregated(passed.rows, passed.before, passed.deltas)
         return True
+
+    def _raise_as_operators(self, batch: Batch | None) -> None:
+        """Raise what a function of the user's raised in a loop as an error of its operator."""
+        for node in self._nodes:
+            if batch is None or not isinstance(node, TransformNode):
+                return
+            with node.guard(batch):
+                batch = node.transform.apply(batch)
 
     def _count(self, rows: int, counts: Iterable[int], schemas: Iterable[Schema]) -> _Chained:
         """Count rows that passed the operators; return the last that any of them reached."""

@@ -11,5 +11,6 @@ From the bottom up::
     code                                                    what a loop computes for a row
     conversions                                             implicit casts to a common type
     arithmetic, comparisons, conditionals, casts, numbers   the emitters themselves
+    text, times, user_functions                             more of them
     trees                                                   code for whole expressions
 """

@@ -16,6 +16,7 @@ from ..kernels.type_rules import is_text
 
 if TYPE_CHECKING:
     from ....transport.wire.types import Schema
+    from ..compiled_function import CompiledFunction
     from ..kernels.arrays import Value
     from ..kernels.type_rules import ArrowType
 
@@ -100,6 +101,53 @@ def same_text(left, begin, right, other, size):
             return False
     return True
 ''',
+    "characters": '''
+def characters(pool, begin, size):
+    """How many characters of UTF-8 some bytes are: all but the second to fourth byte of each."""
+    count = np.int32(0)
+    for at in range(begin, begin + size):
+        count += np.int32((pool[at] & np.uint8(0xC0)) != np.uint8(0x80))
+    return count
+''',
+    "has_part": '''
+def has_part(pool, begin, size, part, part_size):
+    """Whether some bytes occur in others."""
+    wanted = np.uint64(part_size)
+    if size < wanted:
+        return False
+    for at in range(begin, begin + size - wanted + np.uint64(1)):
+        if same_text(pool, at, part, np.uint64(0), wanted):
+            return True
+    return False
+''',
+    "is_greater_text": '''
+def is_greater_text(left, begin, size, right, other, other_size, if_equal):
+    """Whether some bytes come after others in their order; what to return if they are the same."""
+    for at in range(min(size, other_size)):
+        if left[begin + at] != right[other + at]:
+            return left[begin + at] > right[other + at]
+    return size > other_size or (if_equal and size == other_size)
+''',
+    "months_of_days": '''
+def months_of_days(days):
+    """The whole months from 1970-01 to a day; years are counted from March, leap days end them."""
+    days += 719468
+    era = days // 146097
+    day = days - era * 146097
+    year = (day - day // 1460 + day // 36524 - day // 146096) // 365
+    day -= 365 * year + year // 4 - year // 100
+    return (year + era * 400 - 1970) * 12 + (5 * day + 2) // 153 + 2
+''',
+    "days_of_months": '''
+def days_of_months(months):
+    """The first day of a month, counted as `months_of_days` does."""
+    months += 1970 * 12 - 2
+    year = months // 12
+    month = months - year * 12
+    era = year // 400
+    year -= era * 400
+    return era * 146097 + year * 365 + year // 4 - year // 100 + (153 * month + 2) // 5 - 719468
+''',
     "word_at": '''
 def word_at(pool, at):
     """Eight bytes as one word, little-endian; LLVM makes one load of them."""
@@ -168,6 +216,8 @@ class LoopWriter:
         helpers: names of `HELPERS` that are called.
         columns: the numbers of the columns that are read.
         text_bytes: how many bytes the pools of text columns must hold at least.
+        passing: whether the row has passed all filters so far; None if there was none.
+        functions: the user's functions that are called, by the name that the loop calls them.
     """
 
     def __init__(self, schema: Schema, *, nullable: bool) -> None:
@@ -178,6 +228,8 @@ class LoopWriter:
         self.helpers: set[str] = set()
         self.columns: set[int] = set()
         self.text_bytes = 0
+        self.passing: str | None = None
+        self.functions: dict[str, CompiledFunction] = {}
         self._names: dict[str, str] = {}
 
     def let(self, text: str) -> str:
@@ -226,6 +278,15 @@ class LoopWriter:
     def helper(self, name: str) -> str:
         """Return the name of a helper that the loop may then call."""
         self.helpers.add(name)
+        return name
+
+    def function(self, function: CompiledFunction) -> str:
+        """Return the name of a user's function that the loop may then call."""
+        for name, known in self.functions.items():
+            if known is function:
+                return name
+        name = f"u{len(self.functions)}"
+        self.functions[name] = function
         return name
 
     def bytes_constant(self, raw: bytes) -> str:

@@ -53,6 +53,8 @@ def less_equal(loop: LoopWriter, left: Code, right: Code) -> Code:
 
 def greater(loop: LoopWriter, left: Code, right: Code) -> Code:
     """Tell where left is greater; NaN is greater than all numbers."""
+    if is_text(left.kind) and is_text(right.kind):
+        return _ordered_texts(loop, left, right, if_equal=False)
     left, right = _ordered(loop, left, right)
     a, b = left.value, right.value
     text = f"{a} > {b}"
@@ -63,6 +65,8 @@ def greater(loop: LoopWriter, left: Code, right: Code) -> Code:
 
 def greater_equal(loop: LoopWriter, left: Code, right: Code) -> Code:
     """Tell where left is greater or equal."""
+    if is_text(left.kind) and is_text(right.kind):
+        return _ordered_texts(loop, left, right, if_equal=True)
     left, right = _ordered(loop, left, right)
     a, b = left.value, right.value
     text = f"{a} >= {b}"
@@ -189,9 +193,28 @@ def _place(loop: LoopWriter, column: str) -> tuple[str, str]:
     return begin, loop.let(f"np.uint64(o{column}[i + np.uint64(1)]) - {begin}")
 
 
+def _ordered_texts(loop: LoopWriter, left: Code, right: Code, *, if_equal: bool) -> Code:
+    """Compare texts by their bytes, which is the order of their characters."""
+    valid = both(left.valid, right.valid)
+    if valid == "False":
+        return loop.constant(pa.scalar(None, pa.bool_()))
+    helper = loop.helper("is_greater_text")
+    places = ", ".join(", ".join(_bytes_of(loop, one)) for one in (left, right))
+    return loop.truth(f"{helper}({places}, {if_equal})", valid)
+
+
+def _bytes_of(loop: LoopWriter, text: Code) -> tuple[str, str, str]:
+    """Return the pool of a text, where its bytes begin in there, and how many they are."""
+    if text.constant is None:
+        return (f"c{text.value}", *_place(loop, text.value))
+    raw = b"" if text.valid is not None else text.constant.as_py().encode()
+    pool = loop.bytes_constant(raw or b"\0")  # numba knows no type of an array of nothing
+    return pool, "np.uint64(0)", f"np.uint64({len(raw)})"
+
+
 def _ordered(loop: LoopWriter, left: Code, right: Code) -> tuple[Code, Code]:
     left, right = unified(loop, [left, right])
-    if is_text(left.kind) or pa.types.is_boolean(left.kind):
+    if pa.types.is_boolean(left.kind):
         msg = f"the order of {left.kind}"
         raise NotCompilable(msg)
     plain(left, right)

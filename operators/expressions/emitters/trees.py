@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 
 __all__ = ["EMITTING_MODULES", "code_of", "emitter"]
 
-EMITTING_MODULES = ("arithmetic", "casts", "comparisons", "conditionals", "numbers")
+EMITTING_MODULES = (
+    "arithmetic",
+    "casts",
+    "comparisons",
+    "conditionals",
+    "numbers",
+    "text",
+    "times",
+    "user_functions",
+)
 """The modules of emitters, each beside the module of kernels of that name."""
 
 

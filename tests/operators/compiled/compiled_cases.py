@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+import whale_ray as whale
 from whale_ray.operators.expressions import functions as F  # noqa: N812 - as in PySpark
 from whale_ray.operators.expressions.expression import Expression, col, lit, when
 from whale_ray.transport.wire.batch import Batch
@@ -30,6 +31,8 @@ KINDS = {
     "b": "bool",
     "c": "bool",
     "t": "timestamp[ms]",
+    "m": "timestamp[us, tz=UTC]",
+    "e": "timestamp[s]",
     "d": "date32",
     "s": "string",
     "r": "large_string",
@@ -127,6 +130,7 @@ def compilable() -> Iterator[Expression]:
     yield from (col("f64") % col("f32"), F.nanvl("f32", col("f64")), F.nanvl("f64", lit(0.5)))
     yield from _of_conditions()
     yield from _of_times_and_texts()
+    yield from _of_users()
 
 
 def _of_conditions() -> Iterator[Expression]:
@@ -143,10 +147,66 @@ def _of_times_and_texts() -> Iterator[Expression]:
     t, d, s, r = (col(name) for name in ("t", "d", "s", "r"))
     yield from (t == col("t"), t < "2008-05-17 12:00:00", t.is_null(), d >= _DAY, d == col("d"))
     yield F.greatest("d", lit(_DAY))
+    yield from _of_calendar()
     for text in TEXTS:
         yield from (s == text, r != text, s.eq_null_safe(text))
     yield from (s == r, s.eq_null_safe(r), s == lit(None), s.is_null())
     yield from (s.isin("view", "click"), r.isin("views", None), s.isin(*TEXTS))
+    yield from (s < "view", r <= s, s < "click", s >= r, s > lit(""), r < lit(None))
+    yield from (F.length("s"), F.length("r"))
+    for part in ("", "vie", "w", "ä", "a longer text than sixteen bytes"):
+        for text in (s, r):
+            yield from (text.startswith(part), text.endswith(part), text.contains(part))
+
+
+_PARTS_OF_DATES = (
+    *(F.year, F.quarter, F.month, F.weekofyear, F.dayofyear, F.dayofmonth, F.dayofweek),
+    *(F.last_day, F.unix_date),
+)
+_PARTS_OF_TIMES = (F.hour, F.minute, F.second, F.unix_seconds, F.unix_millis, F.unix_micros)
+_UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond")
+
+
+def _of_calendar() -> Iterator[Expression]:
+    for name in ("d", "t", "e", "m"):
+        yield from (part(name) for part in _PARTS_OF_DATES)
+        yield from (F.trunc(name, unit) for unit in _UNITS[:4])
+        yield from (F.date_add(name, 40), F.date_add(name, "i64"), F.date_sub(name, "i32"))
+        yield from (F.datediff(name, "d"), F.datediff("t", name))
+    for name in ("t", "e", "m"):
+        yield from (part(name) for part in _PARTS_OF_TIMES)
+        yield from (F.date_trunc(unit, name) for unit in _UNITS)
+    for name in ("i8", "i32", "i64", "u8", "u32"):
+        yield F.date_from_unix_date(name)
+        yield from (F.timestamp_millis(name), F.timestamp_micros(name))
+
+
+@whale.compiled
+def weighed(price: float, quantity: int) -> float:
+    """Return a price that counts quantities above 2 half."""
+    if quantity > 2:
+        return price * (quantity + 2) / 2
+    return price * quantity / (quantity - 1)
+
+
+@whale.compiled
+def mixed(left: int, right: int) -> int:
+    """Return bits of two whole numbers."""
+    return (left * 31 + right) // (right % 7)
+
+
+@whale.compiled
+def between(at: int, flag: bool) -> bool:
+    """Return whether a time is after 1970."""
+    return at > 0 and flag
+
+
+def _of_users() -> Iterator[Expression]:
+    for price, quantity in (("f64", "i64"), ("f32", "i8"), ("i32", "u32"), ("i64", "i64")):
+        yield weighed(price, quantity)
+    yield from (mixed("i64", "i32"), mixed("i8", 5), mixed("u64", "u64"), mixed("b", "i16"))
+    yield from (between("t", "b"), between("d", col("i8") > 3), between("i64", "c"))
+    yield weighed(col("f64") * 2, F.length("s")) + 1
 
 
 def few_of_each_kernel() -> Iterator[Expression]:

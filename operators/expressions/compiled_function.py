@@ -1,0 +1,220 @@
+"""`CompiledFunction`: a user's function of values, compiled by numba, as part of an expression.
+
+It is called for every row whose arguments are all there; where one is null, so is the result. In a
+compiled loop it is one of its steps; elsewhere a loop over whole columns calls it, with the same
+machine code and the same result.
+"""
+
+from __future__ import annotations
+
+import dis
+import hashlib
+import inspect
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType, ModuleType
+from typing import Any
+
+from ...configs.errors import ExpressionError, TopologyError
+from .expression import Expression, FunctionCall, col, lit
+
+__all__ = ["CompiledFunction"]
+
+_INPUT_OUTPUT = ("print", "input", "open", "exec", "eval")
+_CHANGING_MODULES = ("random", "numpy.random", "time", "datetime", "os", "sys", "secrets")
+"""What they return depends on more than their arguments."""
+
+_WRITES = {
+    "STORE_GLOBAL": "changes the global",
+    "DELETE_GLOBAL": "deletes the global",
+    "STORE_DEREF": "changes the outer variable",
+}
+
+
+class CompiledFunction:
+    """A function of values; called with columns, by name or expression, it is an expression.
+
+    Args:
+        function: takes as many positional arguments as it has columns, and returns one value.
+
+    Raises:
+        TopologyError: it has other arguments, or does something besides computing its result.
+    """
+
+    is_compiled = True
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        self.__doc__ = function.__doc__
+        if not inspect.isfunction(function):
+            msg = f"whale.compiled takes a plain function, not {self.__name__}"
+            raise TopologyError(msg)
+        kinds = {one.kind for one in inspect.signature(function).parameters.values()}
+        if not kinds or not kinds <= {
+            inspect.Parameter.POSITIONAL_ONLY,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        }:
+            self._refuse("takes other arguments than one value each: name them one by one")
+        if found := next(_side_effects(function, set()), ""):
+            self._refuse(
+                f"{found}: a compiled function only computes its result from its arguments, since"
+                " how often it is called, and where, is not defined"
+            )
+        self._arity = len(inspect.signature(function).parameters)
+        self._dispatcher: Any = None
+
+    def __call__(self, *columns: Expression | str | float) -> Expression:
+        """Return the expression that calls it with these columns; numbers are constants.
+
+        Raises:
+            ExpressionError: they are more or fewer than its arguments.
+        """
+        if len(columns) != self._arity:
+            msg = f"{self.__name__} takes {self._arity} columns, not {len(columns)}"
+            raise ExpressionError(msg)
+        arguments = tuple(col(one) if isinstance(one, str) else lit(one) for one in columns)
+        places = ", ".join(f"{{{at}}}" for at in range(len(arguments)))
+        return FunctionCall("user_functions.call", arguments, (self,), f"{self.__name__}({places})")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Go to another process as the function alone, which is compiled there."""
+        return CompiledFunction, (self.function,)
+
+    @property
+    def dispatcher(self) -> Any:
+        """What numba calls, made when first asked for; like columns, it divides by zero."""
+        if self._dispatcher is None:
+            import numba
+
+            self._dispatcher = numba.njit(nogil=True, error_model="numpy")(self.function)
+        return self._dispatcher
+
+    def result_type(self, arguments: tuple[Any, ...]) -> Any:
+        """Return numba's type of the result for arguments of these types of numba's.
+
+        Raises:
+            ExpressionError: numba cannot compile it for them; the message says why.
+        """
+        from numba.core.errors import NumbaError
+
+        try:
+            self.dispatcher.compile(arguments)
+        except NumbaError as error:
+            kinds = ", ".join(map(str, arguments))
+            reason = _first_reason(str(error))
+            msg = (
+                f"{self.__name__} cannot be compiled for ({kinds}): {reason}; change it, or use a"
+                " function on columns, stream.map(whale.columns(function))"
+            )
+            raise ExpressionError(msg) from None
+        return self.dispatcher.overloads[arguments].signature.return_type
+
+    def fingerprint(self) -> str | None:
+        """Return a text that differs if the function computes anything else; None if none is known.
+
+        It covers the code and all outer values that the code refers to.
+        """
+        parts = _parts_of(self.function, set())
+        if parts is None:
+            return None
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+    def _refuse(self, reason: str) -> None:
+        msg = f"{self.__name__} {reason}"
+        raise TopologyError(msg)
+
+
+def _first_reason(text: str) -> str:
+    """Return the line of numba's message that says what is wrong."""
+    from re import sub
+
+    plain = [line.strip() for line in sub(r"\x1b\[[0-9;]*m", "", text).splitlines()]
+    lines = [
+        line for line in plain if line and not line.startswith(("Failed in", "File", "During"))
+    ]
+    return " ".join(lines[:2])[:200]
+
+
+def _outer_values(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """Return the values of other scopes that a function refers to, by name."""
+    found = inspect.getclosurevars(function)
+    return {**found.globals, **found.nonlocals}
+
+
+def _as_function(value: Any) -> Callable[..., Any] | None:
+    """Return the Python function behind what a compiled function may call; None of other values."""
+    if isinstance(value, CompiledFunction):
+        return value.function
+    plain = getattr(value, "py_func", value)
+    return plain if inspect.isfunction(plain) else None
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield a function's code, and that of the functions inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _side_effects(function: Callable[..., Any], seen: set[int]) -> Iterator[str]:
+    """Yield what a function, or one that it calls, does besides computing its result."""
+    if id(function) in seen:
+        return
+    seen.add(id(function))
+    code = function.__code__
+    if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        yield "yields values"
+    outer = _outer_values(function)
+    for part in _codes(code):
+        for step in dis.get_instructions(part):
+            if step.opname == "STORE_DEREF" and step.argval in part.co_cellvars:
+                continue
+            if step.opname in _WRITES:
+                yield f"{_WRITES[step.opname]} {step.argval!r}"
+            if step.opname == "LOAD_GLOBAL" and step.argval in _INPUT_OUTPUT:
+                if step.argval not in outer:
+                    yield f"calls {step.argval}"
+            if step.opname in ("LOAD_ATTR", "LOAD_METHOD") and step.argval == "random":
+                yield "uses random numbers"
+    for name, value in outer.items():
+        if isinstance(value, ModuleType):
+            if value.__name__ in _CHANGING_MODULES:
+                yield f"uses the module {value.__name__}"
+        elif getattr(value, "__module__", None) in _CHANGING_MODULES:
+            yield f"uses {name} of the module {value.__module__}"
+        elif (called := _as_function(value)) is not None:
+            yield from (f"calls {name}, which {what}" for what in _side_effects(called, seen))
+
+
+def _parts_of(function: Callable[..., Any], seen: set[int]) -> list[Any] | None:
+    """Return all that a function's result depends on, as plain values; None if there are others."""
+    if id(function) in seen:
+        return []
+    seen.add(id(function))
+    parts: list[Any] = [
+        (one.co_code, one.co_names, one.co_varnames, one.co_freevars, _plain(one.co_consts))
+        for one in _codes(function.__code__)
+    ]
+    parts.append(function.__defaults__)
+    for name, value in sorted(_outer_values(function).items()):
+        if isinstance(value, ModuleType):
+            parts.append((name, value.__name__, getattr(value, "__version__", "")))
+        elif (called := _as_function(value)) is not None:
+            inner = _parts_of(called, seen)
+            if inner is None:
+                return None
+            parts.append((name, inner))
+        elif type(value).__module__ in ("builtins", "numpy"):
+            try:
+                parts.append((name, pickle.dumps(value)))
+            except Exception:  # noqa: BLE001  # pickling may raise anything
+                return None
+        else:
+            return None
+    return parts
+
+
+def _plain(constants: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(one for one in constants if not isinstance(one, CodeType))

@@ -1,0 +1,197 @@
+"""Functions of users that numba compiles: in a loop, over columns, and what is refused."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import whale_ray as whale
+from whale_ray import col
+from whale_ray.configs.errors import ExpressionError, TopologyError, UserFunctionError
+from whale_ray.operators.compiled.compiled_chain import may_be_kept
+from whale_ray.operators.compiled.loop_text import write_loop
+from whale_ray.operators.expressions.compiled_function import CompiledFunction
+from whale_ray.operators.transforms import MapExpressions
+from whale_ray.transport.wire.batch import Batch
+from whale_ray.transport.wire.column import Column
+from whale_ray.transport.wire.types import DataType, Schema
+
+_COUNTS: list[int] = []
+_SCHEMA = Schema.of(x="int64", s="string", t="timestamp[us, tz=UTC]")
+
+
+@whale.compiled
+def root(x: float) -> float:
+    """Return the square root; fails below zero."""
+    if x < 0:
+        raise ValueError("below zero")
+    return math.sqrt(x)
+
+
+def _run(mode: str, rows: list[dict[str, Any]], where: Any) -> list[dict[str, Any]]:
+    schema = Schema.of(x="float64")
+    batch = Batch(schema, [Column.of([row["x"] for row in rows], schema.fields[0].type)], len(rows))
+    topology = whale.Topology("roots")
+    stream = topology.source(whale.sources.arrow(batch.to_arrow()), id="rows")
+    stream.filter(where, id="some").select(root("x").alias("y"), id="roots").sink(
+        whale.sinks.collect(), id="out"
+    )
+    job = whale.run(topology, settings={"runtime.pipelines": mode})
+    return job.results("out").to_arrow().to_pylist()
+
+
+@pytest.mark.parametrize("mode", ["compiled", "interpreted"])
+def test_a_function_is_called_only_for_rows_that_are_there(mode: str) -> None:
+    rows = [{"x": 4.0}, {"x": -1.0}, {"x": None}, {"x": 9.0}]
+    assert _run(mode, rows, col("x") >= 0) == [{"y": 2.0}, {"y": 3.0}]
+    assert _run(mode, rows, col("x").is_null()) == [{"y": None}]
+
+
+@pytest.mark.parametrize("mode", ["compiled", "interpreted"])
+def test_what_it_raises_names_its_operator(mode: str) -> None:
+    with pytest.raises(UserFunctionError, match=r"below zero\nin operator 'roots'"):
+        _run(mode, [{"x": 4.0}, {"x": -1.0}], col("x") < 9)
+
+
+def test_what_it_raises_before_an_aggregate_names_its_operator() -> None:
+    topology = whale.Topology("sums")
+    rows = topology.source(whale.sources.arrow(pa.table({"k": [1, 1], "x": [4.0, -1.0]})), id="in")
+    roots = rows.filter(col("x") < 9, id="some").with_column("y", root("x"), id="roots")
+    sums = roots.group_by("k").agg(whale.functions.sum("y"), aggregation="late_merge")
+    sums.sink(whale.sinks.collect(), id="out")
+    with pytest.raises(UserFunctionError, match=r"below zero\nin operator 'roots'"):
+        whale.run(topology, settings={"runtime.pipelines": "compiled"})
+
+
+def test_columns_are_counted_and_numbers_are_constants() -> None:
+    add = whale.compiled(lambda a, b: a + b)
+    batch = Batch.from_pydict({"x": np.array([1, 2])})
+    assert add("x", 0.5).evaluate(batch).to_pylist() == [1.5, 2.5]
+    with pytest.raises(ExpressionError, match="takes 2 columns, not 1"):
+        add("x")
+
+
+def _prints(x: int) -> int:
+    print(x)  # noqa: T201 - what is refused
+    return x
+
+
+def _counts(x: int) -> int:
+    global _COUNTS  # noqa: PLW0603 - what is refused
+    _COUNTS = [x]
+    return x
+
+
+def _outer() -> Callable[[int], int]:
+    seen = 0
+
+    def counts(x: int) -> int:
+        nonlocal seen
+        seen += 1
+        return seen
+
+    return counts
+
+
+def _yields(x: int) -> Any:
+    yield x
+
+
+def _with_default(x: int, *others: int) -> int:
+    return x + len(others)
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (_prints, "_prints calls print: a compiled function only computes"),
+        (_counts, "_counts changes the global '_COUNTS'"),
+        (_outer(), "counts changes the outer variable 'seen'"),
+        (_yields, "_yields yields values"),
+        (_with_default, "one value each: name them one by one"),
+        (lambda x: x * random.random(), "uses the module random|uses random numbers"),
+        (lambda x: x + np.random.default_rng().random(), "uses random numbers"),
+        (lambda x: x + time.time(), "uses the module time"),
+        (lambda x: _prints(x) + 1, "calls _prints, which calls print"),
+        (len, "takes a plain function, not len"),
+    ],
+)
+def test_what_does_more_than_compute_is_refused(function: Any, why: str) -> None:
+    with pytest.raises(TopologyError, match=why):
+        whale.compiled(function)
+
+
+def test_variables_of_inner_functions_are_its_own() -> None:
+    def sums(x: int) -> int:
+        total = x
+
+        def added(by: int) -> int:
+            return total + by
+
+        return added(1)
+
+    assert isinstance(whale.compiled(sums), CompiledFunction)
+
+
+@pytest.mark.parametrize(
+    ("function", "column", "why"),
+    [
+        (lambda x: x, "s", "takes no string: compiled functions know numbers"),
+        (lambda x: x.foo, "x", "cannot be compiled for .int64.: Unknown attribute 'foo'"),
+        (lambda x: (x, x), "x", "returns UniTuple.* which is no column"),
+        (lambda x: None if x > 0 else x, "x", "which is no column: return one number"),
+    ],
+)
+def test_types_that_do_not_compile_are_refused_before_the_job_starts(
+    function: Any, column: str, why: str
+) -> None:
+    rows = Batch.empty(_SCHEMA).to_arrow()
+    topology = whale.Topology("refused")
+    stream = topology.source(whale.sources.arrow(rows), id="rows")
+    wrong = stream.with_column("y", whale.compiled(function)(column))
+    wrong.sink(whale.sinks.collect(), id="out")
+    with pytest.raises(TopologyError, match=why):
+        whale.run(topology)
+
+
+def _scaled(by: Any) -> CompiledFunction:
+    return whale.compiled(lambda x: x * by)
+
+
+def _calling(by: int) -> CompiledFunction:
+    inner = _scaled(by).dispatcher
+    return whale.compiled(lambda x: inner(x) + 1)
+
+
+def test_a_loop_is_kept_with_all_that_its_functions_refer_to() -> None:
+    def text_of(function: CompiledFunction) -> tuple[str, bool]:
+        chain = [MapExpressions({"y": function("x")}, keep=False)]
+        loop = write_loop(chain, _SCHEMA, nullable=False, has_times=False)
+        return loop.text, may_be_kept(loop.functions)
+
+    assert text_of(_scaled(2)) == text_of(_scaled(2))
+    assert text_of(_scaled(2)) != text_of(_scaled(3))
+    assert text_of(_calling(1)) == text_of(_calling(1))
+    assert text_of(_calling(1)) != text_of(_calling(2))
+    assert text_of(_scaled(np.arange(3)[1]))[1]
+
+
+def test_it_travels_as_the_function_alone() -> None:
+    again = cloudpickle.loads(cloudpickle.dumps(root("x")))
+    batch = Batch.from_pydict({"x": np.array([4.0])})
+    assert str(again) == "root(x)" and again.evaluate(batch).to_pylist() == [2.0]
+
+
+def test_times_are_whole_numbers_of_their_unit() -> None:
+    seconds = whale.compiled(lambda t: t // 1_000_000)
+    column = Column.of([0, 5_000_000, None], DataType.parse("timestamp[us, tz=UTC]"))
+    batch = Batch(Schema.of(t="timestamp[us, tz=UTC]"), [column], 3)
+    assert seconds("t").evaluate(batch).to_pylist() == [0, 5, None]
