@@ -186,7 +186,7 @@ class EventTimeAssigner:
         return {"latest_ns": self._latest_ns, "late_rows": self.late_rows, "rows": self._rows}
 
     def restore(self, kept: Sequence[Mapping[str, int]]) -> None:
-        """Go on from what instances kept: from the one that has come least far in event time."""
+        """Resume from what instances kept: from the one that has come least far in event time."""
         self._latest_ns = min(one["latest_ns"] for one in kept)
         self.watermark_ns = max(self._latest_ns - self._behind_ns - 1, NO_WATERMARK_NS)
         self.late_rows = sum(one["late_rows"] for one in kept)

@@ -163,7 +163,7 @@ class LearntSchema:
         return {"known": self.known, "presumed": dict(self._presumed), "inputs": self.inputs}
 
     def restore(self, kept: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> None:
-        """Go on from what instances have `kept`: the columns that the first of them knew.
+        """Resume from what instances have `kept`: the columns that the first of them knew.
 
         Args:
             kept: of instances, in order of precedence.

@@ -145,7 +145,7 @@ class Process:
 
     takes_late_rows: ClassVar[bool] = False
     """Whether it takes rows with an event time that its watermark has passed already. It must, to
-    stand behind a source with `on_late="pass"`."""
+    stand after a source with `on_late="pass"`."""
 
     late_outputs: ClassVar[tuple[str, ...]] = ()
     """Those of its outputs on which it may emit rows that lie behind the watermark."""

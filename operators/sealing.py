@@ -88,7 +88,7 @@ class Sealing(ABC):
 
         Args:
             chunks: what `chunks` of another object returned.
-            whole: whether the object goes on where that one was, with the same keys.
+            whole: whether the object continues where that one was, with the same keys.
         """
         for chunk in chunks:
             self.load(chunk.rows)
@@ -258,7 +258,7 @@ class _OpaqueState(_ObjectState):
 
 
 def _dumped(operator: Sealing | Operator, context: InstanceContext) -> list[Batch]:
-    """Return a dump of all virtual nodes, copied: what an operator keeps may go on changing."""
+    """Return a dump of all virtual nodes, copied: what an operator keeps may continue changing."""
     import numpy as np
 
     return [batch.copy() for batch in operator.dump(np.arange(context.virtual_nodes))]

@@ -1,4 +1,4 @@
-"""What an operator keeps at an epoch, and what it is given back when a job goes on from there."""
+"""What an operator keeps at an epoch, and what it is given back when a job resumes from there."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StateChunk:
         held: its rows, owned, in one batch or in several of one schema, which the thread that
             writes them puts together; or what makes them, anew at each call. It is called by the
             thread that writes snapshots, beside the running job: it must return what there was at
-            the marker, until an epoch behind it counts or the object goes back before it.
+            the marker, until an epoch after it counts or the object goes back before it.
         identity: chunks of one operator object with the same identity hold the same rows, so that
             one that is in the store already is not written again; None: written in any case.
         waits: (port, producer's number on it) of rows that have not reached the operator yet, since
@@ -78,7 +78,7 @@ class OperatorSnapshot:
         parallelism: of the operator.
         watermark_ns: what it has seen of event time.
         chunks: its state by virtual node (levels "declared" and "rows"), which another object can
-            take in part; behind it the rows that wait.
+            take in part; after it the rows that wait.
         values: what else it keeps, by name: picklable, and moves whole. Learnt columns, rows that
             wait, the attributes of an opaque operator.
         position: of a source.

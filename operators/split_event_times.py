@@ -106,7 +106,7 @@ class SplitEventTimes:
         }
 
     def restore(self, kept: Sequence[Mapping[str, Any]]) -> None:
-        """Go on from what instances kept; splits that are not of this one `observe` forgets."""
+        """Resume from what instances kept; splits that are not of this one `observe` forgets."""
         self.watermark_ns = min(one["watermark_ns"] for one in kept)
         self.late_rows = sum(one["late_rows"] for one in kept)
         for one in kept:

@@ -76,7 +76,7 @@ class Transform(ABC):
     def restore_learnt(
         self, dealt: Sequence[Mapping[str, Any]], known: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Go on from what instances have returned from `learnt`, before the first row.
+        """Resume from what instances have returned from `learnt`, before the first row.
 
         Args:
             dealt: of those whose rows it takes over.

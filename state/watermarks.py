@@ -33,7 +33,7 @@ class WatermarkTracker(Generic[InputKey]):
         self.current_ns = WATERMARK_NONE if self._watermarks else WATERMARK_END
 
     def restore(self, watermark_ns: int) -> None:
-        """Go on where the minimum of all inputs had come to.
+        """Continue where the minimum of all inputs had come to.
 
         Until an input has come to it, it counts as behind: it may have been idle.
         """

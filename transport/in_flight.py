@@ -1,6 +1,6 @@
 """How many bytes may wait in a ring, so that what is sent now is read within a given time.
 
-What waits in a ring delays whatever is sent behind it, such as the marker of an epoch. By Little's
+What waits in a ring delays whatever is sent after it, such as the marker of an epoch. By Little's
 law that delay is the bytes in flight over the rate at which they are read. So the limit is the
 measured rate times the time that is wanted, as for a socket whose window is its bandwidth times
 its delay. The reader of a slow stream finds one frame at a time; that of a fast one finds as much

@@ -67,7 +67,7 @@ def whole_frames(data: int, capacity: int, start: int, limit: int, max_bytes: in
     """Walk over whole frames from position `start`: where they end, or NOT_A_FRAME.
 
     Not beyond `limit`, and not beyond `max_bytes` unless the first frame alone is larger.
-    Padding counts as a part of the frame behind it.
+    Padding counts as a part of the frame after it.
     """
     return _walk(data, capacity, capacity - 1, start, limit, max_bytes)
 

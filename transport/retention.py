@@ -92,7 +92,7 @@ class Retention:
 
     @property
     def stop(self) -> int:
-        """The position behind the last byte that is kept. IndexError if it is empty."""
+        """The position after the last byte that is kept. IndexError if it is empty."""
         return self._chunks[-1].stop
 
     @property

@@ -182,7 +182,7 @@ class RingProducer(SendingEnd):
         return RingProgress(sent, sent if taken == NO_READER else taken, refusals)
 
     def limit_in_flight(self, nbytes: int) -> None:
-        """Begin no frame behind `nbytes`, 1 or more, that a reader has not taken yet.
+        """Begin no frame after `nbytes`, 1 or more, that a reader has not taken yet.
 
         A frame may go beyond that. It is BACK_PRESSURED like one without room: the reader rings
         when half of these bytes are read.

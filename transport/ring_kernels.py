@@ -76,7 +76,7 @@ DOORBELL_COUNT: Final = 88
 POISONS: Final = 96  # 1: overwrite what the readers have released
 PADDING_BYTES: Final = 104
 BACK_PRESSURED: Final = 112
-IN_FLIGHT_MAX: Final = 120  # no frame is begun behind so many bytes that a reader has not taken
+IN_FLIGHT_MAX: Final = 120  # no frame is begun after so many bytes that a reader has not taken
 MIN_POSITION: Final = 128  # of the readers, as last seen
 
 # A reader's end.

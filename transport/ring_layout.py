@@ -31,7 +31,7 @@ never holds padding alone. Frames become visible when the head moves past them.
 - *received*: the position up to which a mirror (mirror.py) has received, where another writer goes
   on if this one dies; 0 in a ring that its producer fills.
 - *wanted tail*: 0, or the position that the lowest tail must reach before a waiting producer can
-  go on; a reader that reaches it rings the producer's doorbell.
+  continue; a reader that reaches it rings the producer's doorbell.
 - *producer closed*: 1 once no frame will follow.
 - *closings*: counts changes of reader states, so that the producer reads these only then.
 - *state*: 0 expected (not attached yet, but counted, so that it misses nothing), 1 open, 2 closed.

@@ -61,7 +61,7 @@ def each(function: Callable[[Row], object] | ColumnFunction[object]) -> Sink:
     """Call a function with every row, or with every batch if it is marked with `whale.columns`.
 
     The function is called in the workers, as rows arrive: **at least once** for every row, and
-    again for rows of an attempt that failed, or behind the last checkpoint. So its effect must be
+    again for rows of an attempt that failed, or after the last checkpoint. So its effect must be
     idempotent, such as to set a value by a key. Its return value is ignored. An error that it
     raises fails the job, with a message that has the operator and the row. A batch is read-only and
     valid only during the call. If a connection must be opened and closed, write a sink of your own

@@ -11,7 +11,7 @@ _HOUR_MS = 3_600_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointSettings:
-    """Checkpoints, from which a job goes on after a failure."""
+    """Checkpoints, from which a job continues after a failure."""
 
     url: str = setting(
         "",

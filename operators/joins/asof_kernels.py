@@ -59,7 +59,7 @@ def _answer_waiting(
     answers: Any,
     count: Any,
 ) -> Any:
-    """Answer the left rows of a key that wait, since a right row has come behind them."""
+    """Answer the left rows of a key that wait, since a right row has come after them."""
     time = right_times[row]
     here = waiting[key]
     waiting[key] = NONE
@@ -107,7 +107,7 @@ def _take_left(
     answers: Any,
     count: Any,
 ) -> Any:
-    """Answer a left row, or let it wait for a right row behind it."""
+    """Answer a left row, or let it wait for a right row after it."""
     key, time = left_owners[row], left_times[row]
     best = np.int64(NONE)
     if looks_back and key != NONE:

@@ -1,7 +1,7 @@
 """`JoinAsOf`: joins each left row with the right row next to it in event time.
 
 Rows come in event-time order, so a key needs one right row, the latest so far, and the left rows
-that wait for one behind them. A left row is answered when nothing nearer can come: looking back at
+that wait for one after them. A left row is answered when nothing nearer can come: looking back at
 once, looking ahead by the first right row of its key, or when the tolerance has passed. What is no
 longer needed is freed: a right row that a later one replaces, or that lies further back than the
 tolerance reaches, and a left row with its answer.

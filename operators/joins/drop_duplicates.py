@@ -140,7 +140,7 @@ class DropDuplicates(Process, SealedSlices):
 
 
 def _own_records(groups: GroupState, slice_: int, hashes: Hashes, keys: Batch) -> Int64s:
-    """Return the records of keys in a slice; behind a seal only those that are new have changed."""
+    """Return the records of keys in a slice; after a seal only those that are new have changed."""
     slices = np.full(len(hashes), slice_)
     if not groups.is_sealed:
         return groups.slots(slices, hashes, keys)

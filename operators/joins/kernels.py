@@ -54,8 +54,8 @@ def pair_up(
         lower, upper: bounds of kept time − new time, unless `any_distance`.
         only_unmatched: leave out kept rows that are marked in `matched`.
         only_first: find one pair of each new row at most.
-        at: int64 (2,): where to begin, and after the call where to go on: a position in `rows`, and
-            a kept row or END.
+        at: int64 (2,): where to begin, and after the call where to continue: a position in `rows`,
+            and a kept row or END.
         new, kept: int64 (m,), are filled with the rows of the pairs.
 
     Returns:

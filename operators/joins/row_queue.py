@@ -47,7 +47,7 @@ class RowQueue:
         return self.log.nbytes + sum(array.nbytes for array in arrays)
 
     def add(self, rows: Batch, owners: Int64s) -> None:
-        """Add rows with times, which the queue then owns, behind all others."""
+        """Add rows with times, which the queue then owns, after all others."""
         assert rows.times is not None  # checked while the topology was built
         stop = self.count + rows.num_rows
         if stop > len(self.times):

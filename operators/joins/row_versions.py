@@ -26,7 +26,7 @@ __all__ = ["Ranges", "RowVersions", "contents", "is_contents", "parts_of"]
 
 Bools = npt.NDArray[np.bool_]
 Ranges = dict[int, tuple[int, int]]
-"""Of each part, the first of some of its rows, and the one behind the last."""
+"""Of each part, the first of some of its rows, and the one after the last."""
 
 VERSIONS_MAX = 16
 """How many versions there are at most, beside one for each `ROWS_MAX` rows."""

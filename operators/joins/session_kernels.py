@@ -78,8 +78,8 @@ def pair_rows(
     Args:
         sessions: int64 (n,).
         left_following, left_heads, right_following, right_heads: the chains of both sides.
-        at: int64 (3,): where to begin, and after the call where to go on: the number of a session,
-            a left and a right row; NONE for the first of that session or left row.
+        at: int64 (3,): where to begin, and after the call where to continue: the number of a
+            session, a left and a right row; NONE for the first of that session or left row.
         lefts, rights, numbers: int64 (m,), receive the rows and the number of their session.
 
     Returns:

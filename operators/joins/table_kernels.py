@@ -18,7 +18,7 @@ NOT_BEGUN = -2
 
 @njit(cache=True, nogil=True)
 def append_rows(slots: Any, first: Any, last: Any, rows: Any, following: Any, number: int) -> None:
-    """Add rows to those of their keys, behind the others.
+    """Add rows to those of their keys, after the others.
 
     Args:
         slots: the record of each row's key, int64 (n,).
@@ -82,8 +82,8 @@ def pair_with_table(
         slots: the record of each row's key, int64 (n,); -1 where the table has none.
         first, last, following: see above.
         unmatched: the row of the table to pair with rows without a match; END to leave these out.
-        at: int64 (2,): where to begin, and after the call where to go on: a row, and a row of the
-            table or NOT_BEGUN.
+        at: int64 (2,): where to begin, and after the call where to continue: a row, and a row of
+            the table or NOT_BEGUN.
         left, right: int64 (m,), are filled with the rows of the pairs.
 
     Returns:

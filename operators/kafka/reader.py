@@ -270,7 +270,7 @@ class KafkaReader(SourceReader):
         self._stop_at_end(partition, reading)
 
     def _count_lost(self, reading: _Reading, found: int) -> None:
-        """Count the rows that had expired, once it is known where the topic goes on."""
+        """Count the rows that had expired, once it is known where the topic continues."""
         if reading.lost_from is not None:
             lost = max(0, found - reading.lost_from)
             self._rejected[_EXPIRED_ROWS] = self._rejected.get(_EXPIRED_ROWS, 0) + lost
@@ -327,7 +327,7 @@ class KafkaReader(SourceReader):
     def _meet_brokers(self, consumer: confluent_kafka.Consumer) -> None:
         """Learn who leads the partitions, which saves half a second of asking where they begin."""
         if any(one.next == BEGINNING for one in self._reading.values()):
-            with suppress(self._kafka.KafkaException):  # it goes on trying by itself
+            with suppress(self._kafka.KafkaException):  # it continues trying by itself
                 consumer.list_topics(timeout=_MEETING_S)
 
     def _add_new(self, consumer: confluent_kafka.Consumer, partitions: Iterable[Partition]) -> None:

@@ -1,7 +1,7 @@
 """Snapshots of state by key that hold what has changed: all keys once, then those since.
 
 A snapshot is a row of *versions*. The first has all keys; each later one begins with a batch of the
-keys that are gone, which is how it is told from the one before, and goes on with what is kept for
+keys that are gone, which is how it is told from the one before, and continues with what is kept for
 the keys that were written to since. A key is what the latest version says that has it.
 
 So that there are few files, and not much in them that is of no use any more, every `VERSIONS_MAX`
@@ -52,7 +52,7 @@ FindSlots: TypeAlias = Callable[[], Slots]
 MakeRows: TypeAlias = Callable[[Slots], Iterable[Batch] | None]
 
 VERSIONS_MAX = 16
-"""How many versions behind the first one a snapshot has at most."""
+"""How many versions after the first one a snapshot has at most."""
 
 MADE_NOW_MAX = 1 << 10
 """Of how many changed keys with lists or maps the rows are made at the marker at most."""

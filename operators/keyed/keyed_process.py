@@ -219,7 +219,7 @@ class Keyed(SealedKeys):
         """Whether the input has ended, so that `on_timer` is called for what is still set.
 
         Timers of event time that it sets then still fire, those of processing time do not. One that
-        sets itself again and again, as a heartbeat does, asks here whether to go on.
+        sets itself again and again, as a heartbeat does, asks here whether to continue.
         """
         return self._input_ended
 

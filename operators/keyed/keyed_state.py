@@ -222,8 +222,8 @@ class KeyedState:
     def fire_all(self, call: TimerCall) -> None:
         """Call `on_timer` for all timers that are set, as no row follows.
 
-        Those of event time go on while `on_timer` sets others: in order of time up to the latest
-        one that was set, then key by key, so that one that goes on for ever is found at its first
+        Those of event time continue while `on_timer` sets others: in order of time up to the latest
+        one that was set, then key by key, so that one that continues for ever is found at its first
         key. Those of processing time fire once: the time of others does not come.
         """
         self._fire_all_of_event_time(call)

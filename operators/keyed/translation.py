@@ -191,7 +191,7 @@ class _Translator(ast.NodeTransformer):
         return self._statements(self._change(node, name, target.attr, given))
 
     def visit_Return(self, node: ast.Return) -> Any:
-        """Go on with the next row."""
+        """Continue with the next row."""
         if node.value is not None:
             self._refuse(node, "on_row returns nothing")
         if self._loops:

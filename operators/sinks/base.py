@@ -16,7 +16,7 @@ With checkpoints, writers stage at each epoch's marker, and never publish parts 
     coordinator   prepare(token)      manifest(1)             manifest(2)   …  publish      bounded
 
 An epoch counts once its manifest, which lists what was staged, is in the store of checkpoints. A
-job that goes on from there calls `recover` in the place of `prepare`, then `commit` again for that
+job that resumes from there calls `recover` in the place of `prepare`, then `commit` again for that
 epoch, since nobody knows whether it was done. In a bounded job nothing is committed: `publish` gets
 what was staged for all epochs, and since the last one.
 
@@ -278,7 +278,7 @@ class Sink(ABC):
         raise OutputError(msg)
 
     def recover(self, token: str, staged: Sequence[Staged], *, bounded: bool) -> None:
-        """Prepare to go on from an epoch; takes the place of `prepare` in a job that is restored.
+        """Prepare to resume from an epoch; takes the place of `prepare` in a job that is restored.
 
         Removes what was staged under the token and is not in `staged`: it belongs to epochs that
         do not count.
@@ -344,7 +344,7 @@ class SinkWriter(ABC):
     def stage_epoch(self, epoch: int) -> Staged | None:
         """Finish the rows written since the last call, so that they survive; they stay invisible.
 
-        Called at each marker of a checkpoint; the writer goes on behind it. None without rows.
+        Called at each marker of a checkpoint; the writer continues after it. None without rows.
         Parts are named `part-<instance>-<epoch>`.
 
         Raises:

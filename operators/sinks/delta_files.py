@@ -187,7 +187,7 @@ class TableFolder:
             return
 
     def sync_log(self, since: int) -> None:
-        """Make the entries of a local table's log behind a version survive a crash."""
+        """Make the entries of a local table's log after a version survive a crash."""
         if not self.is_local:
             return
         log = self.path("_delta_log")

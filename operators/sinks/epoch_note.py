@@ -1,6 +1,6 @@
 """The note in a hidden folder with parts of epochs, which outlive the processes that staged them.
 
-A job with checkpoints can go on after all its processes have died, and then needs what they had
+A job with checkpoints can continue after all its processes have died, and then needs what they had
 staged. So its hidden folder has a note, which says where the checkpoints are and which columns the
 parts have. Another job that cleans up leaves the folder alone as long as one of these checkpoints
 is the job's, or cannot be read. The folder's life ends with them, or when a job publishes or

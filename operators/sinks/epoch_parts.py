@@ -59,7 +59,7 @@ class EpochParts:
         """Create the hidden folder and its note unless they exist, and lock the folder.
 
         Raises:
-            OutputError: it has parts of other columns, maybe of the job that this one goes on from.
+            OutputError: it has parts of other columns, maybe of the job that this one resumes from.
         """
         hold = self.folder.hold_hidden(self.job)
         try:

@@ -274,7 +274,7 @@ class IdempotentKafkaSink(_KafkaSink):
         """Do nothing: the rows have been sent."""
 
     def recover(self, token: str, staged: Sequence[Staged], *, bounded: bool) -> None:
-        """Look for the topic; rows behind the epoch are sent again."""
+        """Look for the topic; rows after the epoch are sent again."""
         self.prepare(token, bounded=bounded)
 
 
@@ -360,7 +360,7 @@ def kafka(
     `runtime.commit_interval_ms`; what was committed before a failure appears again after it.
 
     **At least once** (`transactional=False`): messages are sent as rows come, with little delay;
-    those behind the last checkpoint are sent again after a failure.
+    those after the last checkpoint are sent again after a failure.
 
     Messages with a key go to the partition to which Java's clients send it. Rows of one instance
     keep their order within a partition.

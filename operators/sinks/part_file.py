@@ -49,7 +49,7 @@ class PartFile:
         """Link the file as `path` + `suffix`, or under the next free name, and return that.
 
         With checkpoints, all attempts of a job stage in one folder, and one that was taken for dead
-        may go on beside the next.
+        may continue beside the next.
         """
         for name in free_names(path, suffix):
             with suppress(FileExistsError):

@@ -111,7 +111,7 @@ def fitting(kind: pa.DataType) -> tuple[str, ...]:
 
 
 def _digits(kind: pa.DataType) -> tuple[int, int]:
-    """Return the digits of an Arrow type in all, and those behind the point."""
+    """Return the digits of an Arrow type in all, and those after the point."""
     import pyarrow as pa
 
     if not pa.types.is_decimal(kind):

@@ -111,7 +111,7 @@ class Source(ABC):
         raise InputError(msg)
 
     def resumption(self) -> str | None:
-        """Return in a few words how it goes on from a position, for `explain`; None: it cannot.
+        """Return in a few words how it resumes from a position, for `explain`; None: it cannot.
 
         Such as "seeks to the row group" or "reads again and skips".
         """
@@ -183,7 +183,7 @@ class SourceReader(ABC):
         return None
 
     def position(self) -> Position | None:
-        """Return where the reader is: behind the last row that it returned.
+        """Return where the reader is: after the last row that it returned.
 
         Called between calls of `read`, at every marker of a checkpoint, so it must be cheap. The
         values are JSON's. None: the reader has no position, and its job can have no checkpoints.

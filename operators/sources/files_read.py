@@ -3,7 +3,7 @@
 Files have an order, by name or by time. The last ones that were read are remembered by name. All
 that come before them, up to the floor, count as read, but for those that are owed: they were there
 when other instances went on, and nobody had read them. So a file that appears late, with an earlier
-name, is read as long as the ones behind it are remembered, and the memory does not grow.
+name, is read as long as the ones after it are remembered, and the memory does not grow.
 
 Each file belongs to one instance, by a hash of its name.
 """
@@ -27,7 +27,7 @@ class FilesRead:
     Args:
         keeps: how many are remembered by name.
         floor: files up to this one count as read; None: there is none.
-        remembered: those behind the floor that were read.
+        remembered: those after the floor that were read.
         owed: those that were not, though they may come before the floor.
     """
 
@@ -114,7 +114,7 @@ class FilesRead:
         return frozenset(self._owed)
 
     def owe(self, key: FileKey) -> None:
-        """Note that a file is not read though files behind it may be."""
+        """Note that a file is not read though files after it may be."""
         self._owed[key[1]] = key
 
     def forget(self, name: str) -> None:

@@ -98,7 +98,7 @@ class GrowingFolderSource(Source):
         return GrowingFolderReader(self, context, FilesRead(self.remember_files))
 
     def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
-        """Go on with the files that were not read, and with the rest of those begun.
+        """Continue with the files that were not read, and with the rest of those begun.
 
         Raises:
             InputError: files were read in another order.
@@ -410,7 +410,7 @@ def growing_folder(
     Files that are there are read in their order, and so are those that appear later, if their names
     (or times) come behind. Of the files that it has read, an instance remembers the last ones in
     this order by name; all that come before these count as read. So a file that appears late is
-    read late, unless `remember_files` files behind it have been read: then it is refused, or, if
+    read late, unless `remember_files` files after it have been read: then it is refused, or, if
     that happens while no job runs, left out.
 
     A file that cannot be read, that vanishes before it is read, that changes while it is read or

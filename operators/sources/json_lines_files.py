@@ -179,7 +179,7 @@ def _count_objects(data: bytes) -> int:
 
 
 def _refuse_null_between_objects(data: bytes, lines: int) -> None:
-    """Refuse a null behind an object, which crashes Arrow's reader and with it the process.
+    """Refuse a null after an object, which crashes Arrow's reader and with it the process.
 
     https://github.com/apache/arrow/issues/47409
     """

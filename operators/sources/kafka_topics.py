@@ -179,9 +179,9 @@ def kafka(
             first message at or after it), or offsets: `{partition: offset}`, with several topics
             `{topic: {partition: offset}}`. A job that is restored begins at its checkpoint.
         end: likewise, where to stop; None: the source has no end.
-        on_expired: what to do if the next message was removed before it was read: "fail", or go on
-            at the "earliest" or "latest" one that is there; rows left out are counted.
-        group: a consumer group that is told what was read.
+        on_expired: what to do if the next message was removed before it was read: "fail", or
+            continue at the "earliest" or "latest" one that exists; rows left out are counted.
+        group: a consumer group to which the offsets are committed, for monitoring.
         find_partitions_s: how often new partitions are looked for, in seconds.
         config: settings of the client by librdkafka's names, such as those of TLS and SASL.
 

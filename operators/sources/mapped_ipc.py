@@ -26,7 +26,7 @@ _OTHERS = {
     b"FEA1": "it is a Feather file of version 1: write it again, as version 2",
 }
 _FIRST_MESSAGE = 8
-"""Where messages begin in a file, behind its magic."""
+"""Where messages begin in a file, after its magic."""
 
 _HEADER_FIELD, _COMPRESSION_FIELD = 2, 3
 """Places in the tables Message and RecordBatch of Message.fbs."""

@@ -84,7 +84,7 @@ def _read(
     progress: Progress,
     skip: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some row groups behind the first `skip`; batches may span row groups."""
+    """Yield the rows of some row groups after the first `skip`; batches may span row groups."""
     import pyarrow as pa
 
     rows = 0

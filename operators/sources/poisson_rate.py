@@ -10,8 +10,8 @@ and chunks are assigned to instances round-robin. Each of p instances emits at 1
 together they are a Poisson process of the whole rate.
 
 A position holds the chunks that are left, and the schedule: the generator of the gaps before the
-chunk that is being emitted. So a job that goes on emits the same rows at the same distances; with
-another number of instances, the schedule is another one, which goes on from the latest time that
+chunk that is being emitted. So a job that continues emits the same rows at the same distances; with
+another number of instances, the schedule is another one, which resumes from the latest time that
 any instance had reached.
 """
 
@@ -66,7 +66,7 @@ class PoissonSource(Source):
         return PoissonReader(self, context)
 
     def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
-        """Go on with the schedule at the current time of the context's clock.
+        """Continue with the schedule at the current time of the context's clock.
 
         Raises:
             InputError: the seed is another one.
@@ -128,7 +128,7 @@ class PoissonReader(SourceReader):
             self._go_on(positions[context.instance])
 
     def _go_on(self, own: Position) -> None:
-        """Go on with the instance's own schedule.
+        """Continue with the instance's own schedule.
 
         The time from the last row to the next is as scheduled, however long the job stood still.
         """

@@ -8,7 +8,7 @@ A position is a mapping of JSON values::
                counted as left out since there (`rejected`), and what the file was like
     …          facts about the whole input, by which another one is recognized
 
-Units begun are dealt out whole to the instances that go on.
+Units begun are dealt out whole to the instances that continue.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Progress:
         positions: Sequence[Position] | None,
         facts: Mapping[str, Any],
     ) -> Progress:
-        """Return the progress of an instance that begins, or goes on from positions.
+        """Return the progress of an instance that begins, or resumes from positions.
 
         Args:
             context: the instance.
@@ -103,12 +103,12 @@ class Progress:
         yield from ((unit, self._begun[unit]) for unit in begun)
 
     def discount(self, place: Place) -> None:
-        """Take off the rows behind a place that were counted as left out, to count them again."""
+        """Take off the rows after a place that were counted as left out, to count them again."""
         for reason, rows in place["rejected"].items():
             self.rejected[reason] = self.rejected.get(reason, 0) - rows
 
     def enter(self, unit: int, place: Place) -> None:
-        """Begin with a unit behind `place`, which says `rows` among others."""
+        """Begin with a unit after `place`, which says `rows` among others."""
         self._units = (unit,)
         self._ends = ()
         self._rows_before = place["rows"]
@@ -116,7 +116,7 @@ class Progress:
         self._rejected_before = dict(self.rejected)
 
     def enter_run(self, units: Sequence[int], lengths: Sequence[int], place: Place) -> None:
-        """Begin with several units, one behind the other, from the first's begin.
+        """Begin with several units, one after the other, from the first's begin.
 
         Args:
             units: ascending.
@@ -140,7 +140,7 @@ class Progress:
         self._units = ()
 
     def position(self, rows: int) -> Position:
-        """Return the position behind so many rows of the batch that was announced last."""
+        """Return the position after so many rows of the batch that was announced last."""
         left, begun = self._left, self._begun
         if self._units:
             unit, passed_on = self._whereabouts(self._rows_before + rows)
@@ -160,7 +160,7 @@ class Progress:
         return {reason: rows for reason, rows in since.items() if rows}
 
     def _whereabouts(self, rows: int) -> tuple[int, int]:
-        """Return the unit that holds the row behind `rows` others, and the rows of it before."""
+        """Return the unit that holds the row after `rows` others, and the rows of it before."""
         before = 0
         for unit, end in zip(self._units, self._ends, strict=False):
             if rows < end or unit == self._units[-1]:

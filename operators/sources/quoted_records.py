@@ -1,7 +1,7 @@
 """Finds the ends of CSV records whose quoted fields may hold line ends.
 
 As in RFC 4180, a quote opens a quoted field only at the start of a field, two quotes within it
-stand for one, and the field must end behind the closing quote. Anywhere else a quote is a plain
+stand for one, and the field must end after the closing quote. Anywhere else a quote is a plain
 character. A record whose quotes break these rules is bad; it consists of its first line only, since
 the next line may begin a good record. Line ends are LF, CR LF and CR.
 
@@ -33,7 +33,7 @@ class Records:
     """The records at the start of a text.
 
     Attributes:
-        ends: the index behind each record, int64; the text after the last is not complete yet.
+        ends: the index after each record, int64; the text after the last is not complete yet.
         bad: whether the quotes of each record break the rules, bool.
     """
 
@@ -42,9 +42,9 @@ class Records:
 
 
 def last_record_end(data: bytes, quoting: Quoting, stop: int) -> int | None:
-    """Return the index behind the last whole record of `data[:stop]`; None if one may be bad.
+    """Return the index after the last whole record of `data[:stop]`; None if one may be bad.
 
-    `stop` is the index behind a line end, or the end of the file. Much faster than `find_records`,
+    `stop` is the index after a line end, or the end of the file. Much faster than `find_records`,
     since it looks at quotes only; it cannot decide if quoted fields must not hold line ends.
     """
     if not quoting.over_lines:
@@ -106,7 +106,7 @@ def _last_record_end(data: Any, quotes: Any, stop: Any, delimiter: Any) -> Any:
         fields += 1
     if stop_at == stop:
         return stop
-    # The record of the open field began behind the last line end that is in no quoted field.
+    # The record of the open field began after the last line end that is in no quoted field.
     at = stop_at
     while True:
         after = closed[fields - 1] + 1 if fields else 0

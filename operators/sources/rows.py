@@ -1,7 +1,8 @@
 """The source of rows from Python: a collection, or a function that returns an iterable.
 
-A position is the numbers of the rows that are left, and the columns that were learnt. To go on from
-it, the function is called again and rows are skipped, unless another function can begin anywhere.
+A position is the numbers of the rows that are left, and the columns that were learnt. To resume
+from it, the function is called again and rows are skipped, unless another function can begin
+anywhere.
 A None is no row, so it has no number: it may be yielded at other places each time.
 """
 
@@ -217,7 +218,7 @@ class RowReader(SourceReader):
         columns: Sequence[tuple[str, str]] | None,
         presumed: Mapping[str, int] | None,
     ) -> None:
-        """Go on from what was learnt before; the names and types of the columns."""
+        """Resume from what was learnt before; the names and types of the columns."""
         if columns is not None:
             known = take_schema(dict(columns))
             self._learnt.restore([{"known": known, "presumed": presumed or {}}], ())
@@ -399,7 +400,7 @@ def iterable(
             the types those of the first values.
         bounded: whether the rows end.
         resume: a function that returns the rows from a number on, counted from 0 without the Nones:
-            `resume(0)` are all rows. A job that goes on from a checkpoint calls it, instead of
+            `resume(0)` are all rows. A job that resumes from a checkpoint calls it, instead of
             `rows` whose rows it would have to skip.
 
     Raises:

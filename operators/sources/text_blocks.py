@@ -184,7 +184,7 @@ def _whole_records(
 
 
 def _last_line_end(data: bytes) -> int:
-    """Return the index behind the last line end, 0 if there is none.
+    """Return the index after the last line end, 0 if there is none.
 
     A CR in the last byte does not count: it may be the first half of CR LF.
     """

@@ -40,7 +40,7 @@ class ByteStream(Protocol):
         """Return at most `nbytes` bytes, none at the end."""
 
     def seek(self, position: int) -> object:
-        """Go on from a position; only for a file that is not compressed."""
+        """Resume from a position; only for a file that is not compressed."""
 
 
 def check_encoding(encoding: str) -> str:

@@ -127,14 +127,14 @@ class TextSource(Source):
         unit: int,
         place: Place | None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one file behind a place in it, and tell `progress` where they are.
+        """Yield the rows of one file after a place in it, and tell `progress` where they are.
 
         Raises:
             InputError: the file cannot be read, or has changed since it was begun.
             BadRowError: a line is malformed and the policy is `fail`.
         """
         like = likeness(path)
-        passed_on, offset, line = 0, 0, 1  # rows passed on behind the begin of the block
+        passed_on, offset, line = 0, 0, 1  # rows passed on after the begin of the block
         if place is not None:
             check_likeness(path, place)
             passed_on, offset, line = place["rows"], place["offset"], place["line"]

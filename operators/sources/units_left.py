@@ -2,7 +2,7 @@
 
 A unit is what an input is shared out by: a row group, a file, a run of rows, a row. At first
 instance i of p reads the units i, i + p, i + 2p …: one progression without an end. When other
-instances go on, none of them has begun a unit behind the furthest of the old ones, the frontier.
+instances continue, none of them has begun a unit after the furthest of the old ones, the frontier.
 Those before it that are left are a few progressions with an end, which are dealt out whole, or in
 slices where one is long; from the frontier on the new instances take turns. Each has again a few
 progressions and one without an end, so this can be repeated with any number of instances::

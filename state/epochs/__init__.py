@@ -1,1 +1,1 @@
-"""Epochs: consistent snapshots of a running job, and what a restart goes on from."""
+"""Epochs: consistent snapshots of a running job, and what a restart resumes from."""

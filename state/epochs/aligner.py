@@ -2,7 +2,7 @@
 
 An epoch's marker divides each stream into what belongs to the snapshot and what follows. A stage
 takes its snapshot once every input has come to the marker; an input that is there earlier waits,
-so that no row behind the marker is in the snapshot (Rhino, section 3.4; aligned checkpoints).
+so that no row after the marker is in the snapshot (Rhino, section 3.4; aligned checkpoints).
 
 Producers of one worker share a ring, and each writes a marker of its own. A ring has come to the
 marker when all of its producers have. Until then, none that has written its marker may write rows:

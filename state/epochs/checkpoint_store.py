@@ -98,15 +98,15 @@ class CheckpointStore:
         Args:
             job: the id of the job.
             topology: its name.
-            restore: where the user lets it go on.
+            restore: where the user lets it continue.
             take_over: also from a job that is alive; it can write and commit nothing any more.
             clock: whose wall time is that of the heartbeats.
             beats: whether a thread renews the claim; else `Claim.beat` must be called often enough.
 
         Raises:
             OutputError: another job uses the folder, or it cannot be written to.
-            InputError: it holds checkpoints of another job or topology, and the job does not go on
-                from any of them; or it cannot be read.
+            InputError: it holds checkpoints of another job or topology, and the job does not
+                continue from any of them; or it cannot be read.
             DamagedCheckpointError: the newest manifest is damaged, and the user names none.
         """
         claim = Claim.take(
@@ -270,7 +270,7 @@ class CheckpointStore:
         One that was never finished is passed over, and logged.
 
         Raises:
-            DamagedCheckpointError: one that was durable is gone, cut short or damaged: to go on
+            DamagedCheckpointError: one that was durable is gone, cut short or damaged: to continue
                 from one before it unasked would lose or repeat results.
             InputError: the newest is of a newer version, or the folder cannot be read.
         """
@@ -283,7 +283,7 @@ class CheckpointStore:
         if found is None:
             return None
         with self._lock:
-            if self._durable is not None:  # whoever asks goes on from it, so it counts
+            if self._durable is not None:  # whoever asks resumes from it, so it counts
                 self._durable |= {str(found[0])}
         return str(found[0])
 
@@ -404,7 +404,7 @@ class CheckpointStore:
     def _counting(
         self, names: Iterable[ManifestName], durable: frozenset[str] | None
     ) -> list[ManifestName]:
-        """Return those manifests that count: durable ones, and what may be durable behind them."""
+        """Return those manifests that count: durable ones, and what may be durable after them."""
         note = read_note(self._files)
         if note is None:
             return list(names)

@@ -122,7 +122,7 @@ def refusal_of_folder(
         newest: None if there is none.
         job: the id of the job.
         topology: its name.
-        is_restored: whether it goes on from a manifest of this folder, which the user named.
+        is_restored: whether it resumes from a manifest of this folder, which the user named.
         url: the folder.
     """
     if newest is None or is_restored or newest.lineage.job == job:

@@ -11,7 +11,7 @@ A pure state machine: `handle` takes an event and the time, and returns the acti
                └── FORGOTTEN ◄────┘  failed, or too late
 
 One epoch is under way at a time. It counts from the moment its manifest is in the store: a restart
-goes on from the newest manifest. Sinks commit only then, since what they have committed cannot be
+resumes from the newest manifest. Sinks commit only then, since what they have committed cannot be
 taken back, and commit again after every restart, since it is unknown whether they had. An epoch
 that fails or takes too long is forgotten; its number is never used again, so that a late marker,
 snapshot or manifest of it cannot be taken for another's.
@@ -96,7 +96,7 @@ class EpochCoordinator:
         self._over_ms = now_ms
 
     def resume(self, epoch: int) -> list[Action]:
-        """Begin behind an epoch whose manifest is in the store: its sinks commit, maybe again."""
+        """Begin after an epoch whose manifest is in the store: its sinks commit, maybe again."""
         self.epoch, self.counted = max(epoch, self.epoch), epoch
         self.phase = EpochPhase.DURABLE
         return self._commit.begin(epoch)

@@ -41,7 +41,7 @@ class SnapshotFailed:
 
 @dataclass(frozen=True)
 class TaskEnded:
-    """Event: a task's inputs have ended. `part` is its part of all epochs behind `behind`.
+    """Event: a task's inputs have ended. `part` is its part of all epochs after `behind`.
 
     That is the last epoch of which it has taken a snapshot, which may still be being written.
     """
@@ -83,7 +83,7 @@ class CommitFailed:
 
 @dataclass(frozen=True)
 class SavepointRequested:
-    """Event: the user wants a snapshot now; with `stop`, sources read nothing behind it."""
+    """Event: the user wants a snapshot now; with `stop`, sources read nothing after it."""
 
     stop: bool = False
 
@@ -109,7 +109,7 @@ Event = (
 
 @dataclass(frozen=True)
 class BeginEpoch:
-    """Action: the sources emit the epoch's marker; with `stop`, they read nothing behind it."""
+    """Action: the sources emit the epoch's marker; with `stop`, they read nothing after it."""
 
     epoch: int
     stop: bool = False
@@ -148,7 +148,7 @@ class CommitEpoch:
 
 @dataclass(frozen=True)
 class ReleaseEpoch:
-    """Action: no restart goes back behind the epoch any more; older snapshots may be removed."""
+    """Action: no restart goes back to before the epoch any more; older snapshots may be removed."""
 
     epoch: int
 

@@ -132,7 +132,7 @@ class Manifest:
             state, key columns, state schema; by id.
         savepoint: a user asked for it: it is kept until the user removes it.
         stopped: the job was stopped at it.
-        finished: the job has ended behind it, and all its output is visible.
+        finished: the job has ended after it, and all its output is visible.
         versions: of the programs that wrote it.
     """
 

@@ -9,7 +9,7 @@ __all__ = ["EpochCommand", "EpochDurable", "EpochForgotten", "InjectMarker", "Re
 
 @dataclass(frozen=True)
 class InjectMarker:
-    """The sources emit the epoch's marker; with `stop`, they read nothing behind it."""
+    """The sources emit the epoch's marker; with `stop`, they read nothing after it."""
 
     epoch: int
     stop: bool = False
@@ -24,7 +24,7 @@ class EpochForgotten:
 
 @dataclass(frozen=True)
 class EpochDurable:
-    """The epoch counts: nobody goes back behind it, so earlier seals can be released."""
+    """The epoch counts: nobody goes back to before it, so earlier seals can be released."""
 
     epoch: int
 
@@ -34,7 +34,7 @@ EpochCommand = InjectMarker | EpochForgotten | EpochDurable
 
 @dataclass(frozen=True)
 class RestorePoint:
-    """Where an attempt goes on.
+    """Where an attempt continues.
 
     Attributes:
         url: of the checkpoint store.

@@ -1,6 +1,6 @@
 """Each claim's note of the newest manifest that is durable.
 
-The note is written behind the manifest. So a manifest that a note names was whole once; and since
+The note is written after the manifest. So a manifest that a note names was whole once; and since
 a note is read by its name, a listing that is out of date hides nothing that is durable. A job that
 takes a folder over begins with a note of what is the newest then: what an earlier job writes behind
 that does not count, since the two know nothing of each other any more.

@@ -79,7 +79,7 @@ class ChunkName(NamedTuple):
 
     Attributes:
         job: the id of the job that wrote it.
-        epoch: for which it was written; later ones may go on listing it.
+        epoch: for which it was written; later ones may continue listing it.
         label: the rest of it.
     """
 

@@ -66,7 +66,7 @@ class _Taken:
 
 
 class CustomReceivingEnd(ReceivingEnd):
-    """One receiver operator; `senders` are the worker, and the doorbell, behind each stream."""
+    """One receiver operator; `senders` are the worker, and the doorbell, after each stream."""
 
     def __init__(
         self,

@@ -90,7 +90,7 @@ class Offer:
         sender = outgoing.sender
         position = max(position, self.held_from)
         if sender.subscribed_now:
-            # What was sent before a dismissal is on its way; where it goes on must still be here.
+            # What was sent before a dismissal is on its way; where it continues must still be here.
             sender.astray |= not outgoing.admitted
         elif not outgoing.admitted or position < sender.acknowledged:
             sender.held_from(position)
@@ -111,7 +111,7 @@ class Offer:
     def readmit(self, child: str, position: int) -> None:
         """Keep bytes for `child` from `position` on only; KeyError if it was never admitted.
 
-        Other than `dismiss` and then `admit`, it never releases bytes behind `position` in between.
+        Other than `dismiss` and then `admit`, it never releases bytes after `position` in between.
         """
         self.outgoing[child].admitted = False
         self.starved.pop(child, None)

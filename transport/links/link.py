@@ -67,7 +67,7 @@ _CLOSED_ON_PURPOSE: Final = "closed on purpose"
 
 
 class LinkBrokenError(ProtocolError):
-    """The link cannot go on; `reason` is a word or two, to be counted by."""
+    """The link cannot continue; `reason` is a word or two, to be counted by."""
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message, reason)

@@ -407,7 +407,7 @@ class LinkManager(Generic[H, C]):
     # --- the end of links ----------------------------------------------------------------------
 
     def _break(self, connection: C, error: ProtocolError, now_ns: int) -> None:
-        """Close a link that cannot go on; what was under way goes on with the next one."""
+        """Close a link that cannot continue; what was under way continues with the next one."""
         link = self._close(connection)
         reason = reason_of(error)
         link.broken(reason)

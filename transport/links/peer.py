@@ -80,7 +80,7 @@ class Peer:
     def died(self, new_mark: int) -> None:
         """Drop what was to be said to the peer: its process has ended.
 
-        What it sends and reads goes on where it was, with another process of its name.
+        What it sends and reads continues where it was, with another process of its name.
         """
         self.outbox.forget(new_mark)
         self._early.clear()

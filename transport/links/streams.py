@@ -1,4 +1,4 @@
-"""What two hosts know of one stream between them: how far it was sent, received, and may go on.
+"""What two hosts know of one stream between them: how far it was sent, received, and may continue.
 
 Pure: positions in, positions out; no memory, no clock, no I/O. Positions count bytes since the
 stream began. One message says it all, for acknowledgement, flow control and reconnection: "I have
@@ -10,10 +10,10 @@ every byte before `received`, and you may send up to `limit`"::
     the child's   ────────┼───────────────────────┼──────────────────
                        granted                 received
 
-After a broken link the child says it again, and the parent goes on at `received`: what was on the
+After a broken link the child says it again, and the parent continues at `received`: what was on the
 way is sent anew, what had arrived is not. Both numbers only grow.
 
-A child may also say it to another parent, as positions are the same everywhere: that one goes on
+A child may also say it to another parent, as positions are the same everywhere: that one continues
 in the middle of a stream, maybe in the middle of a frame, if it still holds the bytes.
 """
 
@@ -74,7 +74,7 @@ class StreamSender:
         self.acknowledged = self.sent = received
         self.limit = limit
         # The child may stand within a frame that was cut in pieces; it is still all here, as the
-        # walk over frames has passed its end and nothing behind `received` was given back.
+        # walk over frames has passed its end and nothing after `received` was given back.
         self._whole = max(received, self._whole)
         self.subscribed_now = True
         self.told_end = False
@@ -178,7 +178,7 @@ class StreamReceiver:
     def check(self, position: int, nbytes: int) -> bool:
         """Return whether data for `position` is the next; False if it is here already.
 
-        Raises ProtocolError for a gap, for more than was granted, and for bytes behind the end.
+        Raises ProtocolError for a gap, for more than was granted, and for bytes after the end.
         """
         if position < self.received:
             return False

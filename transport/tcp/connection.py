@@ -43,7 +43,7 @@ def not_connected(error: OSError) -> LinkBrokenError:
 
 
 class Step(Protocol):
-    """A further exchange behind the handshake, if there is one (verbs/negotiation.py)."""
+    """A further exchange after the handshake, if there is one (verbs/negotiation.py)."""
 
     @property
     def needs(self) -> int:
@@ -85,7 +85,7 @@ class TcpConnection:
         self.host = host
         """The peer: whom we dialled, or, once it has proved it, who dialled us."""
         self.step: Step | None = None
-        """The exchange behind the handshake, if there is one (`go_on`)."""
+        """The exchange after the handshake, if there is one (`go_on`)."""
         self.link: Link | None = None
         """The link, once the handshake is done (`establish`)."""
         self.readable = False
@@ -139,12 +139,12 @@ class TcpConnection:
     # --- handshake -----------------------------------------------------------------------------
 
     def go_on(self, step: Step, first: bytes) -> None:
-        """Begin a further exchange behind the handshake; `first` is sent now."""
+        """Begin a further exchange after the handshake; `first` is sent now."""
         self.step = step
         self._pending.append(first)
 
     def prove(self, now_ns: int) -> bool:
-        """Go on with the handshake or the exchange behind it; return whether anything happened."""
+        """Continue the handshake or the exchange after it; return whether anything happened."""
         step = self.step or self.side
         step.check_time(now_ns)
         if not self.connected and not self._finish_connecting():
@@ -344,7 +344,7 @@ class TcpConnection:
 
 
 def behind(places: Sequence[memoryview], count: int) -> list[memoryview]:
-    """Return what is left of `places` behind their first `count` bytes."""
+    """Return what is left of `places` after their first `count` bytes."""
     rest = []
     for place in places:
         if count >= len(place):

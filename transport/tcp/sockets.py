@@ -19,7 +19,7 @@ place in a flood of others. The kernel has a limit of its own (net.core.somaxcon
 NOT_SENT_BYTES_MAX: Final = 1 << 17
 """Bytes that the kernel may keep unsent to another machine: enough to keep a link busy until the
 next poll, few enough that a heartbeat, or the first bytes of a stream that has just moved to this
-parent, do not wait behind megabytes of rows that a slow link takes a while for."""
+parent, do not wait after megabytes of rows that a slow link takes a while for."""
 
 _WITHIN_BYTES: Final = 1 << 19
 _WITHIN_MANY_BYTES: Final = 1 << 21

@@ -337,7 +337,7 @@ class VerbsConnection:
     def _handle_completions(self, link: Link, now_ns: int) -> None:
         if self._arrived or self._reads.completed != self._reads_seen:
             # Only these show that the peer is alive: SENDs and WRITEs are acknowledged by its
-            # device. A READ counts since frames may wait behind READs, as many as were asked for.
+            # device. A READ counts since frames may wait after READs, as many as were asked for.
             self._reads_seen = self._reads.completed
             link.heard(now_ns)
         for slot, nbytes in self._arrived:

@@ -1,4 +1,4 @@
-"""A block: the columns of a batch one behind another in one piece of memory.
+"""A block: the columns of a batch one after another in one piece of memory.
 
 A data message's body and every batch that the library makes have this layout (the diagram is in
 `kernels`), so copying, filtering, concatenating and sending are one loop each, and a column that is

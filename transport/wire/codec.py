@@ -207,7 +207,7 @@ def encode_marker_into(
 ) -> int:
     """Write the marker of an epoch and return its bytes, `HEADER_BYTES`.
 
-    `sequence` is the number that the source's next row will have, the first behind the marker; with
+    `sequence` is the number that the source's next row will have, the first after the marker; with
     `stop` none follows.
     """
     flags = ALL_FLAG | (STOP_FLAG if stop else 0)

@@ -55,7 +55,7 @@ IDLE_FLAG: Final = 16
 """The source is idle until its next message: its watermark holds nobody back."""
 
 STOP_FLAG: Final = 32
-"""Sources read nothing behind this marker."""
+"""Sources read nothing after this marker."""
 
 NO_WATERMARK: Final = -(1 << 63)
 """The source has not seen an event time yet."""

@@ -321,7 +321,7 @@ def _gather_offsets(into: Any, ends: Any, chosen: Any) -> np.int64:
 
 @njit(cache=True, nogil=True)
 def _gather_pool(target: int, into: Any, pool: int, ends: Any, chosen: Any) -> None:
-    """Copy the chosen rows' bytes one behind another, to the offsets `into`.
+    """Copy the chosen rows' bytes one after another, to the offsets `into`.
 
     A short value is copied as 16 bytes where source and target have them: the next value overwrites
     the surplus.

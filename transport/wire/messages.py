@@ -100,7 +100,7 @@ class WatermarkMessage(NamedTuple):
 
 
 class MarkerMessage(NamedTuple):
-    """Divides a source's rows into those that an epoch's snapshot covers, and those behind it."""
+    """Divides a source's rows into those that an epoch's snapshot covers, and those after it."""
 
     header: Header
 
@@ -111,7 +111,7 @@ class MarkerMessage(NamedTuple):
 
     @property
     def stops(self) -> bool:
-        """Whether sources read nothing behind it."""
+        """Whether sources read nothing after it."""
         return bool(self.header.flags & STOP_FLAG)
 
 

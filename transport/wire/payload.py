@@ -197,7 +197,7 @@ def read_body(memory: Any, position: int, end: int, rows: int, widths: Any, layo
     pairs_bytes = PAIR_BYTES * pair_count
     if pairs_bytes > end - pairs_at or _bad_pairs(base + pairs_at, pair_count, rows):
         return BAD_DESTINATIONS
-    # The block: the columns one behind another.
+    # The block: the columns one after another.
     position = pairs_at + pairs_bytes
     for column in range(columns):
         line, width = _entries(entries, column), widths[column]

@@ -1,4 +1,4 @@
-"""Checkpoints as users ask for them: the options of `run` and `submit`, and where a job goes on."""
+"""The options of `run` and `submit` about checkpoints, and the restore point of a job."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class CheckpointOptions:
         return settings
 
     def restored(self, assignment: Assignment) -> Assignment:
-        """Return a job that goes on where `restore` says; raises what `restore_point` does."""
+        """Return a job that continues where `restore` says; raises what `restore_point` does."""
         if self.restore is None:
             if self.restore_without:
                 msg = "restore_without= has no effect without restore=; leave it out"
@@ -93,7 +93,7 @@ class CheckpointOptions:
 def resumed_assignment(
     assignment: Assignment, point: RestorePoint, manifest: Manifest
 ) -> Assignment:
-    """Return a job that goes on from an epoch of another job."""
+    """Return a job that resumes from an epoch of another job."""
     lineage = manifest.lineage
     history = (*lineage.restored, (lineage.job, manifest.epoch))
     return replace(assignment, restore=point, restored=history)
@@ -110,7 +110,7 @@ def find_manifest(restore: str, url: str) -> tuple[RestorePoint, Manifest] | Non
         None if it is "latest", and there is none yet.
 
     Raises:
-        UsageError: there is no checkpoint at the path, or the job has finished behind it.
+        UsageError: there is no checkpoint at the path, or the job has finished after it.
         InputError: the folder cannot be read, or the manifest is damaged or of a newer version.
     """
     folder, slash, name = restore.partition(_MANIFESTS)
@@ -163,9 +163,9 @@ def load_job(path: str) -> tuple[Assignment, Where, RestorePoint, Manifest]:
     """Return the job that wrote the newest checkpoint at a path, where it ran, and that checkpoint.
 
     Raises:
-        UsageError: there is no checkpoint, the job has finished behind it, or was run by another
+        UsageError: there is no checkpoint, the job has finished after it, or was run by another
             version of what it needs.
-        InputError: the folder cannot be read, a file in it is damaged, or lacks.
+        InputError: the folder cannot be read, a file in it is damaged or missing.
         JobError: the topology cannot be unpickled here.
     """
     found = find_manifest(path, path)

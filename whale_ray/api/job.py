@@ -81,7 +81,7 @@ class JobRunner(ABC):
         """Request other multicast trees or another addressing, if the job still runs."""
 
     def stop_with_savepoint(self) -> None:
-        """Request the end of the job behind a savepoint; UsageError without checkpoints."""
+        """Request the end of the job after a savepoint; UsageError without checkpoints."""
         raise UsageError(_NO_SAVEPOINTS)
 
     def request_savepoint(self) -> int:
@@ -281,7 +281,7 @@ class Job:
             drain: whether to process and publish all rows read so far; else the job is cancelled.
             timeout_s: how long to wait, in seconds; None: without limit.
             savepoint: whether to keep all that the job knows in a savepoint instead, so that it can
-                go on from there: no input ends, and no window closes early. `outcome().checkpoint`
+                resume from there: no input ends, and no window closes early. `outcome().checkpoint`
                 says where it is.
 
         Raises:

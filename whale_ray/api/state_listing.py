@@ -35,7 +35,7 @@ class EpochEntry:
         nbytes: of all its files.
         new_nbytes: of those that no checkpoint before it in the list has.
         savepoint: whether a user asked for it.
-        ended: "stopped" or "finished" if the job ended behind it, else "".
+        ended: "stopped" or "finished" if the job ended after it, else "".
         restored: (job, epoch) of each restore before it, the latest last.
         manifest: the name of its manifest.
         damage: why it cannot be read, "" if it can.

@@ -98,7 +98,7 @@ def run(
         checkpoints: as for `submit`, like all that follow.
         checkpoint_interval: from one checkpoint to the next.
         checkpoint_timeout: for each step of a checkpoint.
-        restore: where to go on.
+        restore: where to continue.
         restore_without: operators that are gone.
         optimize: as for `submit`; trials run on processes, with one worker.
 
@@ -176,21 +176,21 @@ def submit(
         runtime_env: Ray's runtime environment of the job's actors: env_vars, pip, working_dir, …
             (Ray only).
         checkpoints: the folder, or URL of an object store, in which the job keeps its state, so
-            that it goes on where it was after a failure; None: as in the settings, by default
+            that it continues where it was after a failure; None: as in the settings, by default
             nowhere. All hosts must reach it.
         checkpoint_interval: from the beginning of one checkpoint to that of the next, such as
             "10 seconds"; unbounded jobs make their output visible as often.
         checkpoint_timeout: for all snapshots of a checkpoint to be written, and for each step after
             it; one that takes longer fails, and the job runs on.
-        restore: where to go on: "latest", the newest checkpoint in that folder, if there is one; a
-            folder, for the newest in that; or the path of a checkpoint or savepoint.
-        restore_without: ids of operators that the topology has no more, whose state is given up.
+        restore: where to continue: "latest", the newest checkpoint in that folder, if there is
+            one; a folder, for the newest in that; or the path of a checkpoint or savepoint.
+        restore_without: ids of operators that the topology no longer has, whose state is discarded.
         optimize: whether to measure first what the operators cost, in trials on processes of this
             machine that publish nothing, and to choose the batches, and the parallelism where it is
             not set, that carry most (Aeolus); `job.decisions` has every decision.
 
     Raises:
-        UsageError: the topology cannot be planned or sent to workers, or cannot go on from there.
+        UsageError: the topology cannot be planned or sent to workers, or cannot resume from there.
         ResourceError: there is not enough memory for the rings, the cluster lacks resources for the
             workers, or no cluster was found.
     """
@@ -315,10 +315,10 @@ def resume(
     queue: bool = False,
     runtime_env: Mapping[str, Any] | None = None,
 ) -> Job:
-    """Go on with a job that has ended, or was killed with all it consisted of; return the new job.
+    """Continue a job that was stopped or whose processes have all died; return the new job.
 
-    What was submitted is kept beside its checkpoints, so that neither the script nor the machine
-    on which it ran is needed. Its settings stay, and the new job takes checkpoints in their folder.
+    The submitted topology is kept beside its checkpoints, so neither the script nor the machine on
+    which it ran is needed. Its settings stay, and the new job takes checkpoints in their folder.
 
     Args:
         path: a folder of checkpoints, for the newest, or the path of a checkpoint or savepoint.
@@ -335,7 +335,7 @@ def resume(
         UsageError: there is no checkpoint, the job has finished, or `parallelism` names an operator
             that it does not have.
         TopologyError: an operator is to have more instances than there are virtual nodes.
-        InputError: a file of the checkpoint is damaged, or lacks.
+        InputError: a file of the checkpoint is damaged or missing.
         OutputError: another job uses the folder.
     """
     before, ran_on, point, manifest = load_job(str(path))

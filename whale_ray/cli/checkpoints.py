@@ -16,7 +16,7 @@ Finish = Callable[["Job", argparse.Namespace], int]
 
 
 def add_checkpoints(command: argparse.ArgumentParser) -> None:
-    """Add the options with which a job takes checkpoints, and goes on from one."""
+    """Add the options with which a job takes checkpoints, and resumes from one."""
     command.add_argument(
         "--checkpoints", default=None, metavar="URL", help="folder in which the job keeps its state"
     )

@@ -105,7 +105,7 @@ class Background(Generic[T]):
         return thread is None or not thread.is_alive()
 
     def forget(self) -> None:
-        """Expect no results any more; the calls go on, and their results are dropped."""
+        """Expect no results any more; the calls continue, and their results are dropped."""
         self._calls.clear()
 
     @property

@@ -1,6 +1,6 @@
 """The controller: leads a job's members through an attempt, and through another if it is lost.
 
-The members are the workers and, where a job spans hosts, behind them the hosts' relays.
+The members are the workers and, where a job spans hosts, after them the hosts' relays.
 
 A pure state machine: `handle` takes an event and returns the actions to carry out; time comes in
 with `Tick`. The supervisor does the I/O and writes `progress` down. A controller that replaces a
@@ -23,7 +23,7 @@ the next attempt reads the sources from the start (DESIGN: death of a worker). A
 while the job runs is replaced within the attempt: the new one rejoins, and runs. Once all workers
 have returned from `run`, failures of relays are ignored.
 
-With checkpoints, the next attempt goes on from the newest one, and the job stays RUNNING until the
+With checkpoints, the next attempt resumes from the newest one, and the job stays RUNNING until the
 last one counts, in which all has ended. A savepoint behind which the job is to stop ends it there.
 
 A drain ends the sources where they are. A job that starts drains as soon as its workers run, with
@@ -85,7 +85,7 @@ class JobPhase(Enum):
 
 
 class JobController:
-    """Leads workers 0 … n − 1 and the relays behind them; see the module's diagram.
+    """Leads workers 0 … n − 1, followed by the relays; see the module's diagram.
 
     `names` are the members' names in messages; without it, all are workers.
     """
@@ -104,7 +104,7 @@ class JobController:
         self._stop: StopRequested | None = None
         self._failing = False  # stays True when the job has ended
         self._error: WhaleError | None = None
-        self._stopped = False  # behind its savepoint: FAILING is then how it ends in order
+        self._stopped = False  # after its savepoint: FAILING is then how it ends in order
         self._counted_attempt = 0
         self._awaits_epochs = limits.has_checkpoints
 
@@ -120,7 +120,7 @@ class JobController:
 
     @property
     def stopping(self) -> bool:
-        """Whether the user asked for the end behind a savepoint."""
+        """Whether the user asked for the end after a savepoint."""
         return self._stop is not None and self._stop.savepoint
 
     # --- begin and resume -----------------------------------------------------------------------
@@ -286,7 +286,7 @@ class JobController:
         return self._restart_attempt(event.reason, set(), now_ns)
 
     def _epochs_over(self, event: EpochsOver, now_ns: int) -> list[Action]:
-        """Go on to the end: nothing of this attempt can be lost any more."""
+        """Continue to the end: nothing of this attempt can be lost any more."""
         if self.phase is not JobPhase.RUNNING:
             return []
         if event.stopped:

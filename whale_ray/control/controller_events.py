@@ -1,6 +1,6 @@
 """What a job's controller takes (events), and what it wants to be done (actions).
 
-A member is a worker or a relay, by its number: workers come first, the hosts' relays behind them.
+A member is a worker or a relay, by its number: workers come first, then the hosts' relays.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Published:
 
 @dataclass(frozen=True)
 class EpochCounted:
-    """Event: a checkpoint of `attempt` counts, so that no restart goes back behind it."""
+    """Event: a checkpoint of `attempt` counts, so that no restart goes back to before it."""
 
     attempt: int
 
@@ -95,7 +95,7 @@ class EpochsOver:
 
 @dataclass(frozen=True)
 class EpochsFailed:
-    """Event: the checkpoints of `attempt` cannot go on, and so the job cannot."""
+    """Event: the checkpoints of `attempt` cannot continue, and so the job cannot."""
 
     attempt: int
     error: WhaleError

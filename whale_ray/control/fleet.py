@@ -1,6 +1,6 @@
 """A job's members, wherever they run: the one seam between the controller and the outside.
 
-Members are the workers and, on several hosts, behind them the relays of the hosts.
+Members are the workers and, on several hosts, after them the relays of the hosts.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class MemberNames:
-    """Names workers 0 … n − 1 and the relays behind them; without `names`, all are workers."""
+    """Names workers 0 … n − 1, followed by the relays; without `names`, all are workers."""
 
     def __init__(self, workers: int, relays: int, names: tuple[str, ...] = ()) -> None:
         self._workers = workers

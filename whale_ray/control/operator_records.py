@@ -1,4 +1,4 @@
-"""What identifies a topology's operators to a later version of it, which goes on with their state.
+"""What identifies a topology's operators to a later version of it, which takes over their state.
 
 Operators are matched by their ids. One that keeps something must be of the same kind, and keep the
 same, or what `state_migration` allows; one that is gone may only be left out if the user says so.
@@ -33,7 +33,7 @@ def operator_records(logical: LogicalPlan) -> dict[str, Mapping[str, Any]]:
 
 
 def check_restorable(logical: LogicalPlan, manifest: Manifest, without: Collection[str]) -> None:
-    """Check that a topology can go on from a manifest that another version of it may have written.
+    """Check that a topology can resume from a manifest that another version of it may have written.
 
     Args:
         logical: the topology.

@@ -22,7 +22,7 @@ class ControllerProgress:
         repaired: the relays that were replaced in this attempt.
         failing: whether the job is to end without publishing.
         error: why, if `failing`; None if the user cancelled the job.
-        stopping: whether the user asked for the end behind a savepoint.
+        stopping: whether the user asked for the end after a savepoint.
         stopped: whether that savepoint is taken.
         counted_attempt: the last attempt in which a checkpoint counted, 0 if none did.
     """

@@ -21,7 +21,7 @@ class Limits:
         kill_grace_ns: for a member to end its step after `abort`.
         restart_refused: why this job may not be restarted at all, None if it may.
         repairs_max: how many relays may be replaced within an attempt.
-        has_checkpoints: whether a restart goes on from the newest checkpoint, so that a drain can,
+        has_checkpoints: whether a restart resumes from the newest checkpoint, so that a drain can,
             too, and only restarts since the last checkpoint are counted.
     """
 

@@ -30,7 +30,7 @@ class Savepoints:
         self._places: OrderedDict[int, str] = OrderedDict()
         self._has_told_stop = False
         self.stops = False
-        """Whether the job is to be stopped behind a savepoint."""
+        """Whether the job is to be stopped after a savepoint."""
 
     def ask(self) -> int:
         """Ask for a savepoint; `place_of` the number that is returned says where it is, later."""

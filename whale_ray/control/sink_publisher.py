@@ -64,10 +64,10 @@ class SinkPublisher:
                 sink.prepare(self._assignment.job_id, bounded=self.is_bounded)
 
     def recover(self, staged: StagedParts) -> None:
-        """Prepare all sinks to go on from an epoch that names what they have staged.
+        """Prepare all sinks to resume from an epoch that names what they have staged.
 
         Raises:
-            OutputError, UserFunctionError: a sink cannot go on.
+            OutputError, UserFunctionError: a sink cannot continue.
         """
         for name, sink in self._sinks.items():
             with self._preparing(name), attributed_to(name, "what its instances staged"):

@@ -54,7 +54,7 @@ def _is_wider(before: DeclaredValue, text: str, now: DeclaredValue, new_text: st
 
 
 def _rest(text: str) -> str:
-    """Return what a description says behind the type."""
+    """Return what a description says after the type."""
     return text.partition(", ")[2]
 
 

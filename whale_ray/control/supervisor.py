@@ -152,7 +152,7 @@ class Supervisor:
         self._request_end(e.StopRequested(drain))
 
     def stop_with_savepoint(self) -> None:
-        """Ask for the end of the job behind a savepoint; UsageError for one without checkpoints."""
+        """Ask for the end of the job after a savepoint; UsageError for one without checkpoints."""
         self._savepoints.stop()
         self._request_end(e.StopRequested(drain=False, savepoint=True))
 
@@ -327,7 +327,7 @@ class Supervisor:
         self._trees.turn(now_ns)
 
     def _turn_epochs(self) -> list[e.Action]:
-        """Begin the epochs that are due, and go on with the one under way."""
+        """Begin the epochs that are due, and continue with the one under way."""
         if self._epochs is None:
             return []
         now_ns = self._clock.monotonic_ns()
@@ -342,7 +342,7 @@ class Supervisor:
         return actions
 
     def _lost_ends(self, epochs: EpochSession, now_ns: int) -> list[e.Event]:
-        """Give the attempt up if workers died behind their ends, before they could tell them."""
+        """Give the attempt up if workers died after their ends, before they could tell them."""
         if not self._controller.awaits_last_epoch or not epochs.awaited:
             self._awaited_since_ns = None
             return []
@@ -375,7 +375,7 @@ class Supervisor:
                     self._fleet.call(member, self._controller.attempt, "snapshot", ())
 
     def _take_message(self, message: MemberMessage) -> e.Event:
-        """Take a worker's message, or a relay's; return AttemptLost if the trees cannot go on."""
+        """Handle a worker's or relay's message; return AttemptLost if the trees cannot continue."""
         if message.member < self._assignment.plan.workers:
             if self._epochs is not None:
                 self._epochs.take(message, self._clock.monotonic_ns())
@@ -464,7 +464,7 @@ class Supervisor:
         return () if point is None else (point,)
 
     def _recover(self, epochs: EpochSession) -> None:
-        """Let an attempt go on from the newest epoch that counts, or from the start."""
+        """Let an attempt resume from the newest epoch that counts, or from the start."""
         epochs.writer.recover()
         self._publisher.recover(epochs.writer.staged())
 

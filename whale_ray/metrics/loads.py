@@ -50,7 +50,7 @@ class WorkerLoad:
         stage_cpu_ns: processor time of its loop, by stage; empty unless `runtime.meter_stages` or
             `runtime.adapt` is set.
         sent: by edge.
-        idle_ns: time in turns of its loop in which nothing moved, and asleep behind them.
+        idle_ns: time in turns of its loop in which nothing moved, and asleep after them.
     """
 
     worker: int

@@ -1,7 +1,7 @@
 """Which parents a vertex reads a stream from, and the parents that it is leaving.
 
 A vertex usually reads from one parent. During a switch it reads from the old one up to the cut and
-from the new one behind it; where neither holds what comes next there is a gap before the cut, which
+from the new one after it; where neither holds what comes next there is a gap before the cut, which
 the source fills from what it retains (DESIGN 6).
 """
 

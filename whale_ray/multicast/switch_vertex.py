@@ -8,7 +8,7 @@ A pure state machine: the caller passes in messages, ticks and the positions tha
     ABORT     keep the old tree; drop the reservation
 
 The vertex's own position decides which parent the next byte comes from, so no byte is lost or read
-twice, whenever the messages arrive. The old tree goes on carrying bytes during a switch. A child
+twice, whenever the messages arrive. The old tree continues carrying bytes during a switch. A child
 that has passed the cut before it receives COMMIT changes parents at its present position; the new
 parent still holds everything from the cut on. A vertex whose parent has failed reads what its new
 parent no longer holds from the source (DESIGN 6).

@@ -140,7 +140,7 @@ def non_blocking_tree(
     """Return Whale's tree of maximum out-degree d* (Algorithm 1, its return test inside the loop).
 
     Layer by layer, every vertex with an out-degree below d* takes one new child, in the order of
-    joining. As printed, the test stands behind that loop, which then makes too many vertices.
+    joining. As printed, the test stands after that loop, which then makes too many vertices.
     A vertex in `caps` has its own limit. Raises ValueError for a degree or a cap below 1, or a
     destination that is there twice.
     """

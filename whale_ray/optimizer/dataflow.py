@@ -149,7 +149,7 @@ class Dataflow:
 
     @cached_property
     def in_order(self) -> tuple[DataflowNode, ...]:
-        """The nodes, each behind all that feed it; those on a cycle, and behind it, are missing."""
+        """The nodes, each after all that feed it; those on a cycle, and after it, are missing."""
         found: dict[str, DataflowNode] = {}
         waiting = list(self.nodes)
         while ready := [

@@ -94,7 +94,7 @@ def predict(
     """Return how many rows a plan can take, and its latency.
 
     Args:
-        stages: each behind those that feed it.
+        stages: each after those that feed it.
         edges: between them.
         cores: of the machine.
         wtl_ns: after which a batch is sent that is not full.

@@ -4,7 +4,7 @@ Equation (2) of Aeolus, dop > ppt · r_i, with ppt and r_i as they are measured 
 stage that holds its producers back gets fewer rows than there are: r_i / (1 - w) would come, where
 w is the part of the time in which its producers waited for it.
 
-A job changes its parallelism by a savepoint from which it goes on. That stops it for a moment and
+A job changes its parallelism by a savepoint from which it continues. That stops it for a moment and
 may need another number of workers, so a change is proposed and left to the user. A proposal is
 made once; another one for the same stage must differ from it.
 """

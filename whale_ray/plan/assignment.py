@@ -24,7 +24,7 @@ class Assignment:
         plan: the physical plan.
         settings: all settings.
         secret: the key with which relays authenticate each other. Workers do not receive it.
-        restore: the epoch of another job, or of an earlier run, from which the job goes on.
+        restore: the epoch of another job, or of an earlier run, from which the job continues.
         restored: (job, epoch) of each restore in its history, see `Lineage`.
         decisions: what the optimizer decided before the job began.
     """
@@ -65,7 +65,7 @@ def has_checkpoints(assignment: Assignment) -> bool:
 def output_token(assignment: Assignment, attempt: int) -> str:
     """Return the name of the unpublished output of an attempt.
 
-    With checkpoints all attempts share it, since a later one goes on with what was staged.
+    With checkpoints all attempts share it, since a later one continues with what was staged.
     """
     job_id = assignment.job_id
     return job_id if has_checkpoints(assignment) else f"{job_id}-{attempt}"

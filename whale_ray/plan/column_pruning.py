@@ -1,4 +1,4 @@
-"""Column pruning: a source reads only the columns that some operator behind it needs.
+"""Column pruning: a source reads only the columns that some operator downstream needs.
 
 The columns that are needed are found from the sinks back to the sources. A sink needs all, and so
 does whatever hands rows to code of the user's; expressions, aggregates, keys and joins with a table

@@ -1,7 +1,7 @@
 """Transport operators in a plan (Vega III): edges whose rows travel by a user's transport.
 
 Where such an edge leads from one worker to another, the planner adds a send operator to the first,
-fused behind the operator that produces the rows, and a receive operator to the second, fused before
+fused after the operator that produces the rows, and a receive operator to the second, fused before
 the operator that consumes them: function calls, no queue. All senders of an edge to one worker
 share a receiver, which polls for all of them. Rows that stay within a worker go through a ring, as
 on every edge.

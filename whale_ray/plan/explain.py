@@ -209,9 +209,9 @@ def _ray_table(plan: PhysicalPlan, cluster: Cluster) -> Table:
 
 
 def _describe_chain(plan: PhysicalPlan, stage: Stage, operator: str) -> str:
-    """Return an operator and what is fused behind it.
+    """Return an operator and what is fused after it.
 
-    This is "a → b", with branches "a → (b | c → d)", behind a side output "a → (b | late: c)".
+    This is "a → b", with branches "a → (b | c → d)", after a side output "a → (b | late: c)".
     """
     node = plan.operator(operator)
     branches = [

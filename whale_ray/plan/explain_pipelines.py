@@ -59,7 +59,7 @@ def _known(logical: LogicalPlan) -> Mapping[OutputKey, Schema | None]:
 
 
 def _chains(plan: PhysicalPlan) -> Iterator[list[OperatorNode]]:
-    """Yield the operators that may share a loop: those fused behind one another."""
+    """Yield the operators that may share a loop: those fused one after another."""
     after = {}
     for stage in plan.stages:
         for operator in stage.operators:

@@ -2,10 +2,10 @@
 
 The rule: **an operator joins the stage of its upstream operator if there is no grouping between
 them and both have the same parallelism**, since every row then stays with its instance. Several
-operators may be fused behind one (a tree). Every other connection is an edge, with its reason.
+operators may be fused after one (a tree). Every other connection is an edge, with its reason.
 
 A process always follows a grouping, so it is always the head of its stage. An operator that is
-fused behind a per-worker process takes the rows of all local instances at once; only stateless
+fused after a per-worker process takes the rows of all local instances at once; only stateless
 operators and sinks are ever fused there.
 
 An operator that reads a union reads several streams, over one edge each, so it is the head of its
@@ -70,7 +70,7 @@ def resolve_parallelism(logical: LogicalPlan, workers: int) -> dict[str, int]:
     """Return the parallelism (number of instances) of each operator, by operator id.
 
     A parallelism that the user set is kept. The defaults are: 1 for a source and for an operator
-    behind `global_()`; the number of workers for a process and for a stateless operator behind a
+    after `global_()`; the number of workers for a process and for a stateless operator after a
     grouping; that of the upstream operator for a sink and for an ungrouped operator; the largest of
     its streams' for a union.
     """
@@ -241,7 +241,7 @@ def fuse(logical: LogicalPlan, parallelism: dict[str, int]) -> StageGraph:
 def _upstream_first(graph: StageGraph) -> StageGraph:
     """Return the stages in an order in which each comes after all that feed it.
 
-    That is their order already, but where a side input feeds an operator that is fused behind the
+    That is their order already, but where a side input feeds an operator that is fused after the
     head of an earlier stage.
     """
     feeding: dict[int, set[int]] = {number: set() for number in range(len(graph.stages))}

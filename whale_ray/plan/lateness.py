@@ -36,8 +36,8 @@ def sender_of_late_rows(logical: LogicalPlan, output: OutputKey) -> OperatorNode
 def policy_after_idleness(logical: LogicalPlan, output: OutputKey) -> LatePolicy | None:
     """Return what becomes of an output's rows that the watermark has passed while it was idle.
 
-    It is the strictest that the sources behind it say which may be idle; None if none may be. Where
-    the output carries late rows in any case, they are passed on.
+    It is the strictest of those of the upstream sources that may be idle; None if none may be.
+    Where the output carries late rows in any case, they are passed on.
     """
     policies: set[LatePolicy] = set()
     seen: set[str] = set()

@@ -32,7 +32,7 @@ def preflight(logical: LogicalPlan, *, checkpoints: bool = False, restores: bool
     Args:
         logical: the topology.
         checkpoints: whether its job takes checkpoints.
-        restores: whether its job goes on with an output that may be there already.
+        restores: whether its job continues with an output that may be there already.
 
     Raises:
         UsageError: a source or a sink cannot take part in checkpoints.

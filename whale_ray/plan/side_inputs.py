@@ -45,7 +45,7 @@ def sources_behind(
 
 
 def sources_of_side_inputs(logical: LogicalPlan) -> frozenset[str]:
-    """Return the sources that must be read to their ends before others may go on."""
+    """Return the sources that must be read to their ends before others may continue."""
     tables = [
         feed.upstream for node in logical.nodes for feed in node.side_inputs if feed.port == TABLE
     ]

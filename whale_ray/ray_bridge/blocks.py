@@ -263,7 +263,7 @@ def _progress(
 def behind(
     place: Place | None, batches: Iterable[pa.RecordBatch], progress: Progress
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a block behind a place in it, and tell `progress` where they are."""
+    """Yield the rows of a block after a place in it, and tell `progress` where they are."""
     skip, rows = place["rows"] if place else 0, 0
     for batch in batches:
         begin, rows = rows, rows + batch.num_rows

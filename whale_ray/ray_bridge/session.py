@@ -302,7 +302,7 @@ def _join(address: str, namespace: str | None, environment: Mapping[str, str]) -
     options: dict[str, Any] = {"address": address, "namespace": namespace}
     if environment:
         there = dict(environment)
-        if "PATH" in there:  # Ray's processes keep their own PATH, behind the first folder
+        if "PATH" in there:  # Ray's processes keep their own PATH, after the first folder
             there["PATH"] = there["PATH"].partition(os.pathsep)[0] + os.pathsep + "${PATH}"
         options["runtime_env"] = {"env_vars": there}
     _initialize(f"the Ray at {address}", **options)

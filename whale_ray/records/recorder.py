@@ -1,6 +1,6 @@
 """Writes what is kept of one run while the job runs.
 
-Whatever fails here, the job goes on: a record that cannot be written is given up, with a warning.
+Whatever fails here, the job continues: a record that cannot be written is given up, with a warning.
 Times are those since the job began, on the monotonic clock, so a wall clock that jumps bends no
 chart.
 """
@@ -72,7 +72,7 @@ class RunRecorder(NoRecorder):
         self.next_due_ns = None
 
     def begin(self) -> None:
-        """Describe the job; one that goes on, led by another process, goes on here too."""
+        """Describe the job; one that continues, led by another process, continues here too."""
         self._guard(self._begin)
 
     def record(self, view: JobView) -> str:

@@ -338,9 +338,9 @@ def micro_batches(folder: str | os.PathLike[str]) -> MicroBatchSource:
         query.option("checkpointLocation", "/shared/query").start()
 
     Spark's handler, `take`, returns when the rows of a micro-batch are in the folder, where they
-    survive a crash. A micro-batch that Spark repeats is taken once. The source is endless, and has
-    positions: a job with checkpoints goes on where it was. Folders of micro-batches that the oldest
-    kept checkpoint has behind it may be removed, except the last one.
+    survive a crash. A micro-batch that Spark repeats is read once. The source is unbounded and has
+    positions: a job with checkpoints continues where it was. Folders of micro-batches that the
+    oldest kept checkpoint has read may be removed, except the last one.
 
     Args:
         folder: on storage that Spark's executors, its driver and all workers share; one per query.

@@ -66,7 +66,7 @@ class AddressingStrategy(ABC):
         """Return whom the messages for a piece are for, one item for each message."""
 
     def continue_from(self, other: AddressingStrategy) -> None:
-        """Go on with the row numbers of another strategy of the same producer and edge."""
+        """Continue with the row numbers of another strategy of the same producer and edge."""
         for queue in self.queues:
             queue.sequence = other.queues[0].sequence
 

@@ -1,4 +1,4 @@
-"""Operators fused behind one another, which one compiled loop does together."""
+"""Operators fused one after another, which one compiled loop does together."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class CompiledTransforms:
     that the loop takes is counted by the first. Watermarks take their usual way through all.
 
     Args:
-        nodes: the operators, each fused behind the one before it, which nothing else follows.
-        ending: the partial aggregate behind the last of them, if there is one; then rows end in
+        nodes: the operators, each fused after the one before it, which nothing else follows.
+        ending: the partial aggregate after the last of them, if there is one; then rows end in
             its groups, if the loop takes all operators.
         mode: whether to compile; see `CompiledChain`.
     """
@@ -102,7 +102,7 @@ class CompiledTransforms:
 def compile_transforms(nodes: Iterable[Node], mode: Mode) -> None:
     """Let the operators of a task that follow one another share loops.
 
-    These are filters, projections and table joins, and a partial aggregate behind them. Each of
+    These are filters, projections and table joins, and a partial aggregate after them. Each of
     them may begin a loop: that of an earlier one ends where an operator has no compiled form.
     """
     found: dict[int, _Chained] = {}

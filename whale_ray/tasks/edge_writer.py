@@ -8,8 +8,8 @@ Rows wait in a slicer until they make a slice (MMS bytes, or WTL has passed). Th
 these are put one after the other. A full ring blocks this writer alone: its messages wait here, and
 the operators that feed it are not called until they are gone.
 
-The marker of an epoch comes behind all rows that were emitted before it, and into every ring of the
-edge, also into those that its present addressing does not use: rows behind the marker may. As long
+The marker of an epoch comes after all rows that were emitted before it, and into every ring of the
+edge, also into those that its present addressing does not use: rows after the marker may. As long
 as it waits for room, the writer is blocked.
 """
 
@@ -140,14 +140,14 @@ class EdgeWriter:
             self._push()
 
     def advance(self, watermark_ns: int) -> None:
-        """Take a watermark; it travels behind all rows that were emitted before it."""
+        """Take a watermark; it travels after all rows that were emitted before it."""
         if watermark_ns > self._watermark_ns:
             self._watermark_ns = watermark_ns
             if self._advanced_at_ns is None:
                 self._advanced_at_ns = self._now_ns
 
     def set_idle(self, idle: bool) -> None:
-        """Take whether the producer is idle; that travels behind the rows, as a watermark does."""
+        """Take whether the producer is idle; that travels after the rows, as a watermark does."""
         self._idle = idle
         if self._advanced_at_ns is None:
             self._advanced_at_ns = self._now_ns
@@ -229,7 +229,7 @@ class EdgeWriter:
         self._advanced_at_ns = None
 
     def _queue_marker(self, epoch: int, stop: bool) -> None:
-        """Queue a marker behind everything else, for the rings of all addressings."""
+        """Queue a marker after everything else, for the rings of all addressings."""
         for addressing in self._addressings.values():
             if addressing is not self._addressing:
                 addressing.continue_from(self._addressing)

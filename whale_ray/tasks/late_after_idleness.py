@@ -1,7 +1,7 @@
 """Rows of producers that were idle: those that the watermark has passed meanwhile are late.
 
-While a source is idle, the watermark of its readers goes on without it. When it comes back, some of
-its rows may lie behind that watermark. Only the reader can tell: how far its watermark has come
+While a source is idle, the watermark of its readers advances without it. When rows come again, some
+of them may lie behind that watermark. Only the reader can tell: how far its watermark has come
 when they arrive depends on its other inputs. They are late rows, treated as the source says
 (`on_late`).
 """

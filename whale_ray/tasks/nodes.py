@@ -215,7 +215,7 @@ class Node:
 
 
 class RowsThroughLoop(Protocol):
-    """Takes rows through an operator, and some of those behind it, by a compiled loop."""
+    """Takes rows through an operator, and some of those after it, by a compiled loop."""
 
     def take(self, batch: Batch) -> bool:
         """Take rows; return False if the operators themselves must."""

@@ -1,6 +1,6 @@
 """A partial aggregate as a worker runs it, at the end of a chain, in front of an edge by key.
 
-It passes a watermark on behind the groups that it has held, never before them. A watermark that
+It passes a watermark on after the groups that it has held, never before them. A watermark that
 closes no window may wait with them: then few rows leave instead of many.
 """
 

@@ -102,7 +102,7 @@ def has_ended(snapshot: OperatorSnapshot) -> bool:
 
 
 def counts_of(metrics: InstanceMetrics) -> dict[str, Any]:
-    """Return the counters that go on in a restored job."""
+    """Return the counters that continue in a restored job."""
     counts: dict[str, Any] = {name: getattr(metrics, name) for name in _COUNTERS}
     return counts | {name: dict(getattr(metrics, name)) for name in _COUNTERS_BY_NAME}
 

@@ -204,7 +204,7 @@ class ProcessNode(Node):
             self.metrics.spilled_bytes += self._buffer.spilled_bytes
 
     def snapshot(self, epoch: int) -> OperatorSnapshot:
-        """See `Node.snapshot`: its state, and rows that wait before and behind it."""
+        """See `Node.snapshot`: its state, and rows that wait before and after it."""
         kept = super().snapshot(epoch)
         values = {
             **kept.values,

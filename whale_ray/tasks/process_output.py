@@ -32,7 +32,7 @@ class ProcessOutput(Output):
 
     `needs_times` says whether anything downstream uses event times; `columns` are those of what was
     emitted, else the declared ones. `name` is that of a side output, and `sides` are the side
-    outputs behind the main one: each gathers its own rows, and the main one leads them.
+    outputs after the main one: each gathers its own rows, and the main one leads them.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class ProcessOutput(Output):
     def restore(
         self, dealt: Sequence[Mapping[str, Any]], known: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Go on from what outputs kept; see `RowGatherer.restore`."""
+        """Resume from what outputs kept; see `RowGatherer.restore`."""
         for name, one in {"": self, **self._by_name}.items():
             mine = [kept[name]["gathered"] for kept in dealt if name in kept]
             others = [kept[name] for kept in known if name in kept]

@@ -1,6 +1,6 @@
 """How many rows a source reads at a time.
 
-A read and all that is fused behind the source is one turn of a worker, and markers, other sources
+A read and all that is fused after the source is one turn of a worker, and markers, other sources
 and other operators wait for its end. So it is short where functions of Python take each row. Where
 rows are read and computed with in columns, a turn of few rows is mostly calls: there it has more.
 """
@@ -52,7 +52,7 @@ def read_size(rows: int, source: Source, followers: Iterable[OperatorNode]) -> R
     Args:
         rows: the setting; 0 leaves it to this function.
         source: what is read.
-        followers: the operators that are fused behind it.
+        followers: the operators that are fused after it.
     """
     if rows:
         return ReadSize(rows, rows)

@@ -23,7 +23,7 @@ class OutRing:
     Attributes:
         stream: its number, in the header of every frame.
         channel: the producer's end.
-        instances: the target's instances behind it, ascending.
+        instances: the target's instances that read it, ascending.
         max_frame_bytes: what it takes at most in one frame.
         per_instance: whether it is for instance-oriented messages of an all-grouped edge.
         schemas_sent: ids of the schemas that its readers know.
@@ -42,7 +42,7 @@ class Piece:
     """Rows for one frame: `batch[indices]`, or all of `batch` without indices.
 
     `instances` are those of each row, int64 (rows,), ascending; None: all rows are for all, or for
-    the one object of all instances behind the ring.
+    the one object of all instances that read the ring.
     """
 
     batch: Batch
@@ -72,7 +72,7 @@ class Piece:
 class WaitingRows:
     """A message with rows, of `size` bytes; its first row has the number `sequence`.
 
-    `destinations` is None where the rows are for all instances behind the ring.
+    `destinations` is None where the rows are for all instances that read the ring.
     """
 
     batch: Batch
@@ -102,7 +102,7 @@ class WaitingMark:
 
 @dataclass(slots=True)
 class WaitingMarker:
-    """The marker of an epoch; with `stop`, sources read nothing behind it."""
+    """The marker of an epoch; with `stop`, sources read nothing after it."""
 
     sequence: int
     epoch: int
@@ -151,5 +151,5 @@ class RingQueue:
             item.watermark_ns = watermark_ns
 
     def mark_idle(self, watermark_ns: int) -> None:
-        """Queue, behind all rows, that the producer is idle."""
+        """Queue, after all rows, that the producer is idle."""
         self.waiting.append(WaitingMark(self.sequence, watermark_ns, idle=True))

@@ -79,7 +79,7 @@ class RowGatherer:
     def restore(
         self, dealt: Sequence[Mapping[str, Any]], known: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Go on from what gatherers kept.
+        """Resume from what gatherers kept.
 
         Args:
             dealt: of those whose rows it takes over.

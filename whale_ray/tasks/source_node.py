@@ -170,7 +170,7 @@ class SourceNode(Node):
         ]
         if self._assigner is not None and kept:
             self._assigner.restore(kept)
-            if before.own is None:  # each is counted by one of those that go on
+            if before.own is None:  # each is counted by one of those that continue
                 self._assigner.late_rows = self.metrics.rows_late
 
     def resume(self) -> None:

@@ -2,20 +2,20 @@
 
 ::
 
-    marker in every ring ──► marker into every ring behind ──► snapshot of every unit ──► read on
+    marker in every ring ──► marker into every ring out ──► snapshot of every unit ──► read on
 
 The units of a stage on a worker share the rings into which they write. So they take their snapshots
 together, and none is called again before the markers of all are in the rings (the *sibling rule*,
 `state.epochs.aligner`): a unit whose ring is full keeps the others waiting. `StageTask.paused`
-keeps rings, deadlines and sources away from them meanwhile. The marker goes first, since the stages
-behind can align while the snapshot is taken, which emits nothing.
+keeps rings, deadlines and sources away from them meanwhile. The marker is sent before the snapshot
+is taken, which emits nothing, so that downstream stages can align meanwhile.
 
-A stage whose head is a source is told to begin an epoch. That is one more input of the alignment:
-a marker that comes from the controller.
+A stage whose head is a source has one more input in the alignment: the controller, which orders it
+to begin an epoch.
 
-Tables that are joined are complete before the first snapshot, so their rings take no part: the
-sources behind them write no marker, and their stages tell only their end. A snapshot waits until
-the tables of its stage are complete.
+Tables that are joined are complete before the first snapshot, so their rings take no part: their
+sources write no marker, and their stages report only their end. A snapshot waits until the tables
+of its stage are complete.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class SnapshotOutlet(Protocol):
         """Learn that the snapshot of an epoch could not be taken."""
 
     def ended(self, task: tuple[int, int], behind: int, parts: tuple[TakenSnapshot, ...]) -> None:
-        """Take the last snapshot of units that have all ended, behind this epoch."""
+        """Take the last snapshot of units that have all ended, after this epoch."""
 
 
 class StageEpochs:
@@ -83,7 +83,7 @@ class StageEpochs:
         units: the stage's tasks on this worker.
         rings: the producers of each ring that takes part, by the ring's number in the plan.
         injects: whether it is a source's stage whose markers come from the controller.
-        last: the epoch that this attempt goes on from; 0 for none.
+        last: the epoch that this attempt resumes from; 0 for none.
         outlet: where it tells what happens.
     """
 
@@ -130,7 +130,7 @@ class StageEpochs:
             self.mark(_CONTROLLER, _CONTROLLER, command.epoch, stop=command.stop)
 
     def forget(self, epoch: int) -> None:
-        """End the alignment of an epoch that does not count; units that it stopped go on.
+        """End the alignment of an epoch that does not count; units that it stopped continue.
 
         Sources do not: the stop is tried again with another epoch.
         """

@@ -61,7 +61,7 @@ class TaskBuilder:
     """Builds the tasks of one worker for one attempt.
 
     `out_rings` gives the worker's own rings of each edge it sends on. `restored` are the snapshots
-    of all objects of each operator, by its id, that the attempt goes on from.
+    of all objects of each operator, by its id, that the attempt resumes from.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class TaskBuilder:
         """Open a source where it was; one that has ended is not read again.
 
         Raises:
-            InputError: it has no positions, or cannot go on from them.
+            InputError: it has no positions, or cannot resume from them.
         """
         before = self._before(context)
         if before is None:

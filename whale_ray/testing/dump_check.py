@@ -48,7 +48,7 @@ def check_dump(
     dumped by random sets of virtual nodes and loaded into new instances, of which there are as
     many as the second says and which own other virtual nodes. These take the other steps. All rows
     together must be those of instances whose state was never moved, and so must be those of the
-    instances that were dumped, if they go on.
+    instances that were dumped, if they continue.
 
     ::
 

@@ -2,7 +2,7 @@
 
 A job of numbered rows is played: it writes, stages epochs, commits them or publishes at its end.
 Meanwhile it fails: an epoch is forgotten, a call ends before it begins, at one of its lines or
-after it has succeeded, the job goes on from its newest epoch, as itself or as another job. The same
+after it has succeeded, the job resumes from its newest epoch, as itself or as another job. The same
 failures come in the same order each time.
 """
 
@@ -90,7 +90,7 @@ class _Epoch:
 
 
 class PlayedJob:
-    """A job that fails at a rate, and the epochs that it can go on from.
+    """A job that fails at a rate, and the epochs that it can resume from.
 
     Args:
         sink: with an empty output.
@@ -166,7 +166,7 @@ class PlayedJob:
             self._commit_newest()
 
     def restart(self, back_to: int = -1) -> None:
-        """Go on from an epoch that counts, as the same job or as a new one."""
+        """Resume from an epoch that counts, as the same job or as a new one."""
         self.close()
         epoch = self.epochs[back_to]
         if back_to != -1 or self._happens():
@@ -260,7 +260,7 @@ class PlayedJob:
         self._sink.recover(self._job, list(self.epochs[-1].staged), bounded=self._bounded)
 
     def _commit_newest(self) -> None:
-        """Commit until it is known that it succeeded; a new process may go on with it."""
+        """Commit until it is known that it succeeded; a new process may continue with it."""
         epoch = self.epochs[-1]
         commit, staged = CommitId(epoch.job, epoch.number), list(epoch.staged)
         while True:
@@ -377,7 +377,7 @@ def _play_unbounded(check: _PlayedOutput, rate: float) -> None:
 
 
 def _play_older_epoch(check: _PlayedOutput) -> None:
-    """Go back behind committed epochs: a new job has the same epochs again, with other rows."""
+    """Go back to before committed epochs: a new job has the same epochs again, with other rows."""
     job = PlayedJob(check.sink, check.rows, check.ids, bounded=False, rate=0)
     try:
         job.begin()

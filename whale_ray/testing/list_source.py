@@ -116,7 +116,7 @@ class ListSource(Source):
     def _reader(
         self, context: InstanceContext, left: UnitsLeft, passed: int, schema: Schema | None
     ) -> SourceReader:
-        """Return a reader of the rows left, and of the markers behind so many items."""
+        """Return a reader of the rows left, and of the markers after so many items."""
         mine: list[tuple[int, Item]] = []
         marks = left.mask(0, len(self._items))
         row = 0

@@ -34,13 +34,13 @@ def check_positions(
     rescales: bool,
     seed: int,
 ) -> None:
-    """Check that a source goes on from positions, if it has any.
+    """Check that a source resumes from positions, if it has any.
 
     Args:
         source: as a worker would get it.
         parallelism: the numbers of instances to try beside one.
         limit: for an unbounded source, the rows that are compared; it is read by one instance.
-        rescales: whether other instances can go on.
+        rescales: whether other instances can continue.
         seed: of the random places.
 
     Raises:
@@ -81,7 +81,7 @@ def _has_positions(source: Source) -> bool:
 
 
 def _check_refusal(source: Source, parallelism: Sequence[int]) -> None:
-    """Require an InputError where other instances cannot go on."""
+    """Require an InputError where other instances cannot continue."""
     name = type(source).__name__
     opened = CheckedReader(source, 0, 1)
     position = _told(name, opened)

@@ -55,7 +55,7 @@ def check_sink(
     - if it has a `delivery`: jobs with checkpoints lose no row, and repeat none if that is "exactly
       once". Calls of `stage_epoch`, `commit`, `recover` and `publish` fail
       at each rate, before they begin, at one of their lines, and after they have succeeded; commits
-      are repeated; jobs go on from their newest epoch, as new jobs, too, and from an older one.
+      are repeated; jobs resume from their newest epoch, as new jobs, too, and from an older one.
 
     Args:
         make_sink: returns a sink; called several times, each result must have its own empty output.
@@ -157,7 +157,7 @@ class _Trial:
 
 
 def _as_view(rows: Batch) -> tuple[np.ndarray[Any, Any], Batch]:
-    """Return rows as views of an encoded message, as in a ring, and the memory behind them."""
+    """Return rows as views of an encoded message, as in a ring, and the memory after them."""
     from ..transport.wire.codec import decode, encode_into, message_size
     from ..transport.wire.messages import WorkerMessage
 

@@ -56,7 +56,8 @@ def check_source(
         max_rows: the numbers of rows per call to try.
         unbounded_rows: for an unbounded source: how many rows of each instance are compared. How
             the instances share such an input is not checked.
-        rescales: whether other instances can go on from positions; else `open_at` must refuse them.
+        rescales: whether other instances can resume from positions; else `open_at` must refuse
+            them.
         seed: where snapshots are taken depends on it.
 
     Raises:

@@ -162,7 +162,7 @@ def _check_inputs(
 def _in_order(
     operators: Mapping[str, OperatorSpec], at: Mapping[str, YamlEntry]
 ) -> tuple[OperatorSpec, ...]:
-    """Return the operators, each behind those that it reads; InputError for a cycle.
+    """Return the operators, each after those that it reads; InputError for a cycle.
 
     Those that are in such an order keep it.
     """

@@ -92,7 +92,7 @@ class TopologySpec:
 
     Args:
         name: of the topology.
-        operators: each behind those that it reads.
+        operators: each after those that it reads.
         where: the file, for messages.
     """
 

@@ -1,7 +1,7 @@
 """The ends of users' transports in one worker: makes its senders and receivers, and connects them.
 
 Receivers are opened first; their addresses travel with the handles of rings. Then all senders are
-opened. Workers of one host ring each other's doorbells. Nobody rings for a message from another
+opened. Workers of one host ring each other's doorbells. No one rings for a message from another
 host, or for one that a transport delivers late: `POLL_NS` bounds the sleep.
 """
 
@@ -120,7 +120,7 @@ class CustomTransports:
                 sender=stream.producer_worker,
                 receiver=stream.consumer_worker,
                 stream=stream.id,
-                ended=sender.ended,  # before its messages, which may go on meanwhile
+                ended=sender.ended,  # before its messages, which may continue meanwhile
                 messages=sender.messages,
                 busy_ns=sender.busy_ns,
                 counters=sender.statistics(),

@@ -42,7 +42,7 @@ class KeptSnapshots:
                 here[key] = one
 
     def forget(self, epoch: int) -> None:
-        """Give up an epoch that does not count, and all before it behind the last that does."""
+        """Discard a failed epoch, and all before it that are newer than the last complete one."""
         for gone in [one for one in self._epochs if self._counted < one <= epoch]:
             del self._epochs[gone]
 
@@ -59,7 +59,7 @@ class KeptSnapshots:
             del self._epochs[earlier]
 
     def forget_after(self, epoch: int) -> None:
-        """Give up the epochs behind one, to which the attempt that begins has gone back."""
+        """Give up the epochs after one, to which the attempt that begins has gone back."""
         self._counted = epoch
         for later in [one for one in self._epochs if one > epoch]:
             del self._epochs[later]

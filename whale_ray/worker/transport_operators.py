@@ -5,8 +5,8 @@ receiver is polled once a turn for all senders of its edge, and hands each frame
 of its stream, which calls the operator.
 
 A stream that has come to the marker of an epoch waits for the others, which come through the same
-receiver: it must go on receiving. So frames behind the marker are copied and kept meanwhile, up to
-`KEPT_BYTES_MAX`. If there are more, the stage gives the epoch up; a checkpoint is tried again.
+receiver: it must continue receiving. So frames after the marker are copied and kept meanwhile, up
+to `KEPT_BYTES_MAX`. If there are more, the stage gives the epoch up; a checkpoint is tried again.
 """
 
 from __future__ import annotations

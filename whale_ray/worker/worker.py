@@ -4,7 +4,7 @@
 
     open()            a host's first worker makes its board of doorbells and watermarks
     link(boards)      make the rings it writes; open its sources, operators and sinks, maybe at
-                      an epoch that they go on from
+                      an epoch that they resume from
     connect(offers)   attach the rings it reads
     run()             until all its inputs have ended and all its output is in the rings
     stage()           finish the files of its sinks
@@ -126,12 +126,12 @@ class Worker:
     ) -> RingOffer:
         """Make the rings that this worker writes, and open its sources, operators and sinks.
 
-        With `restore` they go on from an epoch. Its manifest is read, and state that this worker
+        With `restore` they resume from an epoch. Its manifest is read, and state that this worker
         did not keep itself.
 
         Raises:
             DamagedCheckpointError: the manifest, or a file that it names, is missing or damaged.
-            InputError: the folder of checkpoints cannot be read, or a source cannot go on.
+            InputError: the folder of checkpoints cannot be read, or a source cannot continue.
             UsageError: state cannot be divided among the instances that there are.
         """
         rings = self._opened

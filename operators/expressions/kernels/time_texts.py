@@ -99,7 +99,7 @@ _FRACTION = JavaPattern.parse("SSSSSSSSS")
 
 
 def text_to_date(value: Value, to: ArrowType) -> Value:
-    """Parse dates; a time of day behind a date is ignored."""
+    """Parse dates; a time of day after a date is ignored."""
     trimmed = pc.utf8_trim(value, BLANKS)
     try:
         return pc.cast(pc.cast(trimmed, pa.date32()), to)

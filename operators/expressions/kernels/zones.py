@@ -53,7 +53,7 @@ def instant_seconds(clocks: Seconds, zone: str, like: Seconds | None = None) -> 
         like: offsets to prefer for local times that occur twice, shape as `clocks`.
     """
     transitions, offsets = _transitions_around(clocks, zone)
-    # The local time from which on the offset behind a transition is used: the first that is no
+    # The local time from which on the offset after a transition is used: the first that is no
     # longer skipped where clocks are put forward, or no longer repeated where they are put back.
     first_after = transitions + np.maximum(offsets[:-1], offsets[1:])
     chosen = offsets[np.searchsorted(first_after, _folded(clocks), side="right")]

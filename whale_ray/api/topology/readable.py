@@ -126,7 +126,7 @@ class ReadableStream(ABC):
             id: the id of the operator; by default "map-1" and so on.
             schema: the columns of the output; by default inferred from its first rows.
             parallelism: the number of instances; by default as many as upstream, and one per
-                worker behind a grouping.
+                worker after a grouping.
 
         Raises:
             TopologyError: an argument is not valid; the message says how to correct it.
@@ -149,7 +149,7 @@ class ReadableStream(ABC):
                 marked with `whale.columns`: batch → booleans, shape (num_rows,).
             id: the id of the operator; by default "filter-1" and so on.
             parallelism: the number of instances; by default as many as upstream, and one per
-                worker behind a grouping.
+                worker after a grouping.
 
         Raises:
             TopologyError: an argument is not valid; the message says how to correct it.
@@ -176,7 +176,7 @@ class ReadableStream(ABC):
             id: the id of the operator; by default "flat-map-1" and so on.
             schema: the columns of the output; by default inferred from its first rows.
             parallelism: the number of instances; by default as many as upstream, and one per
-                worker behind a grouping.
+                worker after a grouping.
 
         Raises:
             TopologyError: an argument is not valid; the message says how to correct it.

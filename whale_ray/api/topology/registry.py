@@ -111,7 +111,7 @@ class Registry:
         return LogicalPlan(self.name, self.nodes)
 
     def some_event_time(self, operator_id: str) -> bool:
-        """Return whether an operator's rows, or (behind a union) some of them, have event times."""
+        """Return whether an operator's rows, or (after a union) some of them, have event times."""
         waiting = [operator_id]
         while waiting:
             node = self._nodes[waiting.pop()]

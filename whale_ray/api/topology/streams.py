@@ -292,7 +292,7 @@ class Stream(ReadableStream):
             delete_when: a condition on the columns of `changes`: rows for which it is true delete
                 the rows of their key instead.
             id: the id of the operator; by default "join-table-1" and so on. The source of a table
-                that is no stream gets it with "-table" behind it.
+                that is no stream gets it with "-table" after it.
             parallelism: the number of instances; by default as many as upstream.
 
         Raises:

@@ -18,7 +18,7 @@ def event_time_columns(registry: Registry, source: OutputKey) -> frozenset[str] 
     """Return the columns from which the rows of an output have their event times.
 
     Those of its sources (of an as-of join: of its left one), whatever has become of the columns;
-    `window_end` for results of windows and rows that were joined within windows; None behind a
+    `window_end` for results of windows and rows that were joined within windows; None after a
     user's own process, whose rows have the times that it gives them.
     """
     operator_id, output = source

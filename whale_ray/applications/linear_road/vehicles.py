@@ -1,4 +1,4 @@
-"""What each vehicle does: it enters a segment, stops, or goes on."""
+"""What each vehicle does: it enters a segment, stops, or continues."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class _DrawnEvents:
     ) -> Integers:
         """Return hot ids for (`ratio` − 1) of `ratio` events, the other ids for the rest.
 
-        Hot are each 100th person or auction and, with `beside`, those so many ids behind them.
+        Hot are each 100th person or auction and, with `beside`, those so many ids after them.
         """
         hot = FIRST_ID + beside + np.maximum(newest, 0) // _HOT_EVERY * _HOT_EVERY
         return np.where(self.below(ratio) > 0, hot, otherwise)

@@ -63,13 +63,13 @@ class DecisionRule:
         return Batch.from_pydict({"contract": numbers.astype(np.int32), **columns}, KEPT)
 
     def take_back(self, kept: Batch) -> None:
-        """Go on with contracts where another rule stopped; rows of `KEPT`."""
+        """Continue with contracts where another rule stopped; rows of `KEPT`."""
         for name in KEPT.names[1:]:
             self._contracts[name][kept["contract"]] = kept[name]
 
 
 class DecisionEngine(Process):
-    """A `DecisionRule` behind a grouping; one object serves all instances of a worker."""
+    """A `DecisionRule` after a grouping; one object serves all instances of a worker."""
 
     per_worker: ClassVar[bool] = True
     schema: Schema | None = DECIDED

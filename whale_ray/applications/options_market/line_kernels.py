@@ -36,7 +36,7 @@ _PHASE = 0.381966
 #: of its random steps.
 _RETURN, _STRAY = 0.02, 0.012
 
-#: Shape (1,): a line as time goes on.
+#: Shape (1,): a line as time continues.
 LINE = np.dtype(
     [
         ("random", np.uint64),
@@ -153,7 +153,7 @@ def take_messages(line: Record, buffer: Int64s, taken: Int64s, with_end: bool) -
     Args:
         line, buffer: changed in place.
         taken: room for messages, shape (messages × 6,).
-        with_end: put the end behind them if no message is left, nor will be, and there is room.
+        with_end: put the end after them if no message is left, nor will be, and there is room.
     """
     of = line[0]
     room, wanted = len(buffer) // _WORDS, len(taken) // _WORDS

@@ -5,7 +5,7 @@ line simulates its sender: at each read, all messages that are due by then are p
 limited size, or lost if it is full, as they would have been at their own times. So the reader can
 be late, but the sender never waits for it.
 
-Messages do not depend on when they are read. So a line goes on from a position, behind the last
+Messages do not depend on when they are read. So a line resumes from a position, after the last
 message that was read, by making all messages again; it stood still in between.
 """
 
@@ -65,7 +65,7 @@ class FeedLines(Source):
         return self._reader(context, None)
 
     def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
-        """Open a line behind the last message that was read; it goes on at once.
+        """Open a line after the last message that was read; it continues at once.
 
         Raises:
             InputError: there are other lines than there were.
@@ -140,7 +140,7 @@ class _LineReader(SourceReader):
         self._warm_up()
 
     def go_on(self, position: Position) -> None:
-        """Go on behind the messages up to a number."""
+        """Continue after the messages up to a number."""
         from .line_kernels import begin_line, make_messages, take_messages
 
         self._ended = position["ended"]

@@ -162,7 +162,7 @@ class _Simulation:
         return self._trips[: self._counts[1]]
 
     def hours(self) -> Iterator[Records]:
-        """Go on hour by hour; yield each hour's fixes, `FIX` records by time and then by cab."""
+        """Continue hour by hour; yield each hour's fixes, `FIX` records by time and then by cab."""
         fixes = np.empty(len(self._cabs) * _FIXES_PER_CAB_AND_HOUR, FIX)
         for first_s in range(0, self._end_s, HOUR_S):
             until_s = min(first_s + HOUR_S, self._end_s)

@@ -300,7 +300,7 @@ def start(cabs: Records, parameters: CabStatistics, hour: int) -> None:
 
 @njit(cache=True, nogil=True)
 def _rest_until(cab: Any, parameters: CabStatistics, time_s: int, back_s: int) -> None:
-    """Stay where the cab is, without a fix, and go on free."""
+    """Stay where the cab is, without a fix, and continue free."""
     cab.to_latitude, cab.to_longitude = _place_at(cab, time_s)
     cab.arrival_s = time_s
     _begin_idle(cab, parameters, back_s, back_s // HOUR_S % 24)
@@ -317,7 +317,7 @@ def advance(
     trips: Records,
     counts: npt.NDArray[np.int64],
 ) -> int:
-    """Let the cabs from `first` on go on until `until_s`, or until there is no room.
+    """Let the cabs from `first` on continue until `until_s`, or until there is no room.
 
     Args:
         cabs: `CAB` records, changed in place.

@@ -91,7 +91,7 @@ class Benchmark:
         """Run the application; return the exit code.
 
         Args:
-            arguments: the words of the command line behind the application's name, for the report.
+            arguments: the words of the command line after the application's name, for the report.
         """
         from ...metrics.job_metrics import JobMetrics
 

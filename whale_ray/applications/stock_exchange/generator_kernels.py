@@ -259,7 +259,7 @@ def _take(now: Any, stock: Any, side: int, qty: int) -> int:
 
 @njit(cache=True, nogil=True, _nrt=False)
 def _offer(now: Any, stock: Any, side: int, qty: int, offsets: Int64s) -> int:
-    """Return the price of a passive order: somewhere behind its side's best, or just before it."""
+    """Return the price of a passive order: somewhere after its side's best, or just before it."""
     offset = offsets[np.int64(_uniform(now) * len(offsets))]
     offset = max(min(offset, stock.bid // 10), stock.bid - stock.ask + 1)
     if side > 0:

@@ -101,7 +101,7 @@ class ControllerActor:
     def run(self) -> bytes:
         """Run the job to its end; return the pickled outcome.
 
-        Ray calls it again when it has restarted the actor; the job then goes on where it was.
+        Ray calls it again when it has restarted the actor; the job then continues where it was.
         """
         try:
             return cloudpickle.dumps(self._run())
@@ -203,7 +203,7 @@ class ControllerActor:
             self._supervisor.reconfigure(pickle.loads(request))  # noqa: S301  # from our own driver
 
     def stop_with_savepoint(self) -> None:
-        """Ask for the end behind a savepoint; raises UsageError without checkpoints."""
+        """Ask for the end after a savepoint; raises UsageError without checkpoints."""
         self._leading.stop_with_savepoint()
 
     def request_savepoint(self) -> int:

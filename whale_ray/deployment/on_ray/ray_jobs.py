@@ -16,7 +16,7 @@ from .ray_controller import controller_name, job_of
 from .ray_fleet import NAMESPACE
 
 HowToStop: TypeAlias = Literal["drain", "now", "savepoint"]
-"""After all rows read have come out, at once, or behind a savepoint."""
+"""After all rows read have come out, at once, or after a savepoint."""
 
 _ANSWER_TIMEOUT_S = 10.0
 _RESTART_POLL_NS = 100_000_000

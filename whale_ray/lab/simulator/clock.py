@@ -56,7 +56,7 @@ class Timer:
 
 
 _Entry: TypeAlias = tuple[int, int, Timer | None, Callable[..., object], tuple[Any, ...]]
-"""Time, number (unique, so nothing behind it is ever compared), timer, what to call, with what."""
+"""Time, number (unique, so nothing after it is ever compared), timer, what to call, with what."""
 
 
 class EventQueue:

@@ -1,6 +1,6 @@
 """Every metric that is exported.
 
-Names and units follow Prometheus' conventions: base units, `_total` behind what only grows
+Names and units follow Prometheus' conventions: base units, `_total` after what only grows
 (https://prometheus.io/docs/practices/naming). All exporters, the dashboard and the documents use
 this catalogue, so that a metric has one name everywhere.
 """

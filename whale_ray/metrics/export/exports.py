@@ -19,7 +19,7 @@ def begin_exports(
 ) -> ExitStack:
     """Begin the exports that a job's settings ask for, and return what ends them.
 
-    Where that fails, a job that goes on under another controller (`resumes`) runs without them.
+    Where that fails, a job that continues under another controller (`resumes`) runs without them.
 
     Raises:
         ResourceError: a package is missing, or a port cannot be had.
