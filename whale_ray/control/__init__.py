@@ -1,6 +1,14 @@
-"""The control plane: what leads a job's workers and relays.
+"""The control plane: leads a job's workers and relays.
 
-`controller` decides on attempts and their steps, `tree_controller` on the multicast trees, both as
-pure state machines. `supervisor` carries out what they decide, on a `Fleet`: the same for every
-deployment.
+State machines, pure, decide; `supervisor` carries out their decisions on a `fleet`, the same for
+every deployment.
+
+- Attempts: `controller`, `controller_events`, `attempt`, `attempt_steps`, `relay_repairs`,
+  `restart_policy`, `outcome`; for a controller's successor: `progress`, `journal`.
+- Checkpoints: `epoch_session`, `epoch_writer`, `epoch_progress`, `epoch_output`, `savepoints`;
+  restoring into a changed topology: `operator_records`, `state_migration`.
+- Multicast trees: `tree_controller`, `tree_session`.
+- Adaptation: `adaptation`, `stage_loads`, `job_decisions`.
+- Output and errors: `sink_publisher`, `outputs`, `failures`, `member_names`, `snapshots`,
+  `background`.
 """

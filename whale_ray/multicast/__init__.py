@@ -1,5 +1,5 @@
 """One stream to many hosts: the self-adjusting non-blocking multicast tree, as pure values.
 
 Nothing here does I/O, reads a clock or draws a random number: the runtime drives it, and so does
-the simulator (DESIGN 6; Whale, sections 3 and 4).
+the simulator (Whale, sections 3 and 4).
 """
