@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...transport.wire.arrow import column_from_arrow, column_to_arrow
+from ...transport.wire.arrow import column_from_arrow, column_to_arrow, numbers_from_arrow
 from ...transport.wire.batch import Batch
 from ..expressions.emitters.code import NotCompilable
 from ..transform_bases import Transform
@@ -212,5 +212,5 @@ class _AggregatingLoop:
 
 def _coded(column: Column) -> _Coded:
     encoded = column_to_arrow(column).dictionary_encode(null_encoding="encode")
-    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
+    codes = numbers_from_arrow(encoded.indices).astype(np.int32)
     return _Coded(codes, column_from_arrow(encoded.dictionary, column.type, "a table"))

@@ -80,14 +80,15 @@ def equal_keys(left: Batch, right: Batch) -> npt.NDArray[np.bool_]:
     """
     from pyarrow import compute
 
+    from ..expressions.kernels.arrays import truths
+
     equal = np.ones(left.num_rows, np.bool_)
     pairs = zip(left.columns, right.columns, left.to_arrow(), right.to_arrow(), strict=True)
     for one, two, arrow_one, arrow_two in pairs:
         if one.type.storage.kind == "f":
             equal &= (one.data == two.data) | (np.isnan(one.data) & np.isnan(two.data))
         else:
-            same = compute.equal(arrow_one, arrow_two)
-            equal &= same.to_numpy(zero_copy_only=False).astype(np.bool_)
+            equal &= truths(compute.equal(arrow_one, arrow_two))
     return equal
 
 

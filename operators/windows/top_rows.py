@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ...state.keys import hash_keys
 from ...state.node_transfer import with_columns
-from ...transport.wire.arrow import column_from_arrow, column_to_arrow, type_from_arrow
+from ...transport.wire.arrow import column_to_arrow, numbers_from_arrow
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Schema
@@ -34,14 +34,25 @@ Int64s = npt.NDArray[np.int64]
 
 _NS_PER_US = 1_000
 _PRUNED_FROM_ROWS = 4_096
+_SIGN = np.uint64(1 << 63)
+_GREATEST = np.int64(2**63 - 1)
 
 
 class _Rows(NamedTuple):
-    """Rows that may be among the first, and how many of them were when that was last found out."""
+    """Rows that may be among the first.
+
+    `kept` is how many of them were when that was last found out, and `floor` the order of the last
+    of them then, which later rows must exceed, or equal where ties come, too: None where rows have
+    groups, an order among themselves alone, or are too few.
+    """
 
     batches: list[Batch]
     rows: int
     kept: int
+    floor: int | None = None
+
+
+_NONE = _Rows([], 0, 0)
 
 
 class TopRows(TimeWindows):
@@ -78,18 +89,34 @@ class TopRows(TimeWindows):
     def _keep(self, batch: Batch, slices: Int64s) -> None:
         no_keys = batch.select(())
         self._state.slots(slices, hash_keys(no_keys, ())[0], no_keys)
+        order = None if self._asked.keys else _order(batch.column(self._asked.by))
         for slice_ in np.unique(slices).tolist():
             mine = slices == slice_
-            self._add(slice_, batch.copy() if mine.all() else batch.filter(mine))
+            floor = self._kept.get(slice_, _NONE).floor
+            if order is not None and floor is not None:
+                mine &= order >= floor if self._asked.with_ties else order > floor
+            if mine.all():
+                self._add(slice_, batch.copy())
+            elif mine.any():
+                self._add(slice_, batch.filter(mine))
         self._charge()
 
     def _add(self, slice_: int, batch: Batch) -> None:
-        before = self._kept.get(slice_, _Rows([], 0, 0))
-        now = _Rows([*before.batches, batch], before.rows + batch.num_rows, before.kept)
+        before = self._kept.get(slice_, _NONE)
+        now = _Rows(
+            [*before.batches, batch], before.rows + batch.num_rows, before.kept, before.floor
+        )
         if now.rows >= 2 * now.kept + _PRUNED_FROM_ROWS:
             first = self._first_rows(Batch.concat(now.batches))
-            now = _Rows([first], first.num_rows, first.num_rows)
+            now = _Rows([first], first.num_rows, first.num_rows, self._floor(first))
         self._kept[slice_] = now
+
+    def _floor(self, first: Batch) -> int | None:
+        """Return what the order of later rows must reach to be among the first; None: anything."""
+        if self._asked.keys or first.num_rows < self._asked.n:
+            return None
+        order = _order(first.column(self._asked.by))
+        return None if order is None else int(order.min())
 
     def dump(self, nodes: Int64s) -> Iterator[Batch]:
         """Return the rows that are kept, after an empty batch with the input's columns."""
@@ -173,7 +200,7 @@ class TopRows(TimeWindows):
         """Return the first rows of each group, those of a group together, the greatest first."""
         groups = self._numbered(batch)
         ranks = _ranks(batch.column(self._asked.by))
-        order = np.lexsort((np.arange(batch.num_rows), -ranks, groups))
+        order = np.lexsort((np.arange(batch.num_rows), ~ranks, groups))
         ordered = groups[order]
         begins = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
         sizes = np.diff(np.append(begins, len(ordered)))
@@ -204,16 +231,40 @@ def _rows_of(kept: _Rows, slice_: int, latest_ns: int | None) -> Batch:
 
 
 def _ranks(column: Column) -> Int64s:
-    """Return the rank of each value, equal for equal ones, 0 for null; NaN has the greatest."""
+    """Return numbers in the order of the values, equal for equal ones; NaN last, null first."""
+    order = _order(column)
+    if order is not None:
+        return order
     values = column_to_arrow(column)
     if pa.types.is_float16(values.type):  # Arrow ranks none
         values = values.cast(pa.float32())
     if pa.types.is_floating(values.type):
         values = pc.add(values, pa.scalar(0.0, values.type))  # -0.0 equals 0.0
     found = pc.rank(values, "ascending", tiebreaker="dense")
-    # Not by Arrow's `to_numpy`, which loads pandas, if it is installed.
-    ranked = column_from_arrow(found, type_from_arrow(found.type, "ranks"), "ranks")
-    ranks = ranked.data.astype(np.int64)
+    ranks = numbers_from_arrow(found).astype(np.int64)
     if column.validity is not None:
         ranks = np.where(column.validity, ranks, 0)
     return ranks
+
+
+def _order(column: Column) -> Int64s | None:
+    """Return numbers in the order of the values of any rows, equal for equal ones; NaN is last.
+
+    None if there are nulls, or if the values are no numbers or times of at most 8 bytes.
+    """
+    data = column.data
+    if column.validity is not None or column.type.kind != "fixed" or data.dtype.itemsize > 8:
+        return None
+    match data.dtype.kind:
+        case "b" | "i":
+            return data.astype(np.int64)
+        case "u":
+            return (data.astype(np.uint64) ^ _SIGN).view(np.int64)
+        case "f":
+            with np.errstate(invalid="ignore"):  # NaN of any bits
+                values = data.astype(np.float64) + 0.0  # -0.0 equals 0.0
+            bits = values.view(np.int64)
+            order = np.where(bits < 0, bits ^ _GREATEST, bits)
+            return np.where(np.isnan(values), _GREATEST, order)
+        case _:
+            return None

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ....transport.wire.arrow import numbers_from_arrow
 from .type_rules import ArrowType
 
 __all__ = ["Value", "each", "from_numpy", "null_if_zero", "to_numpy", "truths", "zero"]
@@ -41,10 +42,16 @@ def to_numpy(value: Value, rows: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.
     if isinstance(value, pa.Scalar):
         value = pa.repeat(value, rows)
     if not value.null_count:
-        return value.to_numpy(zero_copy_only=False), None
+        return _values(value), None
     valid = truths(pc.is_valid(value))
-    filled = pc.fill_null(value, zero(value.type))
-    return filled.to_numpy(zero_copy_only=False), valid
+    return _values(pc.fill_null(value, zero(value.type))), valid
+
+
+def _values(value: Value) -> npt.NDArray[Any]:
+    if pa.types.is_integer(value.type) or pa.types.is_floating(value.type):
+        return numbers_from_arrow(value)
+    found: npt.NDArray[Any] = value.to_numpy(zero_copy_only=False)
+    return found
 
 
 def from_numpy(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from whale_ray.configs.errors import InputError
 from whale_ray.testing.strategies import batches
+from whale_ray.transport.wire.arrow import numbers_from_arrow
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.column import Column
 from whale_ray.transport.wire.types import DataType, Schema
@@ -215,3 +216,12 @@ def test_a_letter_that_is_cut_by_a_value_is_no_text() -> None:
     column = Column(DataType.parse("string"), np.frombuffer("é".encode(), np.uint8), offsets)
     with pytest.raises(InputError, match="row 0 of a string column is not UTF-8"):
         column.to_pylist()
+
+
+@pytest.mark.parametrize("kind", ["int8", "int32", "uint64", "float32", "float64"])
+def test_numbers_are_those_of_arrow_also_of_a_part(kind: str) -> None:
+    array = pa.array(range(20), kind)
+    for part in (array, array.slice(3, 9), array.slice(5, 0)):
+        found = numbers_from_arrow(part)
+        assert found.dtype == np.dtype(kind)
+        assert found.tolist() == part.to_pylist()

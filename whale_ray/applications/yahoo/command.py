@@ -40,6 +40,7 @@ def add_arguments(parser: Parser) -> None:
         "with events (in order of time) and ads as Parquet",
         YahooSettings(),
         events="to generate",
+        events_per_s="of event time",
         campaigns="to generate",
         zipf="exponent of the skew of advertisements",
         seed="of the generator",
@@ -53,7 +54,7 @@ def add_arguments(parser: Parser) -> None:
 def _generated(options: argparse.Namespace) -> YahooSettings:
     """Return the generator's settings; raises UsageError for any value out of range."""
     check_window(options)
-    return numbers_of(YahooSettings, options, "events", "campaigns", "zipf", "seed")
+    return numbers_of(YahooSettings, options, "events", "events_per_s", "campaigns", "zipf", "seed")
 
 
 def _benchmark(options: argparse.Namespace) -> Benchmark:

@@ -1,7 +1,8 @@
 """A seeded generator of the benchmark's events and of its table of advertisements.
 
 Of every event the advertisement, the user, the page and the kind (view, click, purchase) are drawn
-uniformly, the advertisement on request by Zipf's distribution; events are 10 ms apart, in order.
+uniformly, the advertisement on request by Zipf's distribution; events are as far apart as their
+rate says, in order.
 It follows the offline generator of github.com/yahoo/streaming-benchmarks, whose texts are JSON;
 here they are columns.
 """
@@ -39,7 +40,6 @@ _USERS = _PAGES = 100
 _AD_TYPES = pa.array(["banner", "modal", "sponsored-search", "mail", "mobile"])
 _EVENT_TYPES = pa.array(["view", "click", "purchase"])
 _IP_ADDRESSES = pa.array(["1.2.3.4"])
-_INTERVAL_MS = 10
 _START_MS = 1_436_918_400_000  # 2015-07-15 00:00:00 UTC
 _CHUNK_EVENTS = 500_000
 
@@ -67,7 +67,8 @@ def event_tables(settings: YahooSettings) -> Iterator[pa.Table]:
                 (_EVENT_TYPES, 0.0),
             )
         ]
-        times = _START_MS + _INTERVAL_MS * np.arange(start, start + count, dtype=np.int64)
+        numbers = np.arange(start, start + count, dtype=np.int64)
+        times = _START_MS + numbers * 1_000 // settings.events_per_s
         addresses = _IP_ADDRESSES.take(np.zeros(count, np.int64))
         yield pa.table([*drawn, times, addresses], schema=EVENTS_SCHEMA)
 

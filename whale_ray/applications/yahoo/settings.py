@@ -19,7 +19,9 @@ class YahooSettings:
     """
 
     events: int = 10_000_000
-    """Views, clicks and purchases together, 10 ms apart in event time."""
+    """Views, clicks and purchases together."""
+    events_per_s: int = 100
+    """In event time, in which they are as far apart; times are whole milliseconds."""
     campaigns: int = 100
     """Each has ten advertisements."""
     zipf: float = 0.0
@@ -29,6 +31,7 @@ class YahooSettings:
 
     def __post_init__(self) -> None:
         check_whole("events", self.events, 1, 10**12)
+        check_whole("events_per_s", self.events_per_s, 1, 10**9)
         check_whole("campaigns", self.campaigns, 1, 100_000)
         check_number("zipf", self.zipf, 0, ZIPF_MAX)
         check_whole("seed", self.seed, 0, 2**63 - 1)

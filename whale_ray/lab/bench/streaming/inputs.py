@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ADS",
+    "AT_SAME_RATE",
     "MAX_OUT_OF_ORDER_MS",
     "InputFiles",
     "bound_ms",
@@ -44,9 +45,14 @@ __all__ = [
 ADS = "ads"
 """The table of Yahoo's advertisements, a file beside the streams."""
 
+AT_SAME_RATE = "of_bids"
+"""Ends the name of the stream of auctions that come while the bids do, three for 46 of these."""
+
 _ROW_GROUP = 1 << 16
 _SORTED_AT_ONCE = 1 << 20
 _EVENTS = "events"
+_EVENTS_PER_S = 10_000
+"""Of Yahoo's: at the rate of NEXMark's a window has some 330 views of each campaign."""
 _RARER = 10
 """Of 50 events one is a person and three are auctions: as many events more for their files."""
 
@@ -94,8 +100,8 @@ def write_inputs(
     Args:
         folder: where to.
         events: of NEXMark's, 10,000 a second, 46 of 50 are bids; persons and auctions are those of
-            ten times as many. Slash's are as many, at the same rate: of 9 a seller, 4 auctions and
-            4 bids. Yahoo's are as many, one every 10 ms.
+            ten times as many, `auctions_of_bids` those of the same. Slash's are as many, at the
+            same rate: of 9 a seller, 4 auctions and 4 bids. Yahoo's are as many, at the same rate.
         columns: of the streams that are to be written; all of all of them by default.
     """
     import pyarrow.parquet as pq
@@ -104,6 +110,7 @@ def write_inputs(
         "bids": _nexmark_tables("bids", events),
         "persons": _nexmark_tables("persons", events * _RARER),
         "auctions": _nexmark_tables("auctions", events * _RARER),
+        f"auctions_{AT_SAME_RATE}": _nexmark_tables("auctions", events),
         **_skewable(events, 0.0),
     }
     in_order = folder / "in-order"
@@ -211,7 +218,8 @@ def _in_milliseconds(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 def _yahoo_tables(events: int, zipf: float) -> Iterator[pa.Table]:
     import pyarrow as pa
 
-    for table in yahoo.event_tables(YahooSettings(events=events, zipf=zipf)):
+    settings = YahooSettings(events=events, events_per_s=_EVENTS_PER_S, zipf=zipf)
+    for table in yahoo.event_tables(settings):
         times = table["event_time"].cast(pa.timestamp("us"))
         yield table.set_column(table.schema.get_field_index("event_time"), "event_time", times)
 

@@ -15,6 +15,7 @@ from ....applications.yahoo.topology import count_views
 from ....operators.keyed.keyed_process import KeyedProcess
 from .inputs import (
     ADS,
+    AT_SAME_RATE,
     MAX_OUT_OF_ORDER_MS,
     bound_ms,
     event_time_of,
@@ -46,7 +47,7 @@ class Workload:
         timed: whether it needs event time; else rows are taken as they come.
         window_s: how long a row counts; None: for ever.
         drops: whether it has a result for every row: then they are only counted and added up.
-        joins: whether its state is rows that are joined, so that nothing can be merged late.
+        joins: whether it has no aggregate that could be merged late.
     """
 
     name: str
@@ -106,6 +107,7 @@ class FileStreams(Inputs):
     def _stream(self, name: str, columns: tuple[str, ...]) -> Stream:
         from .... import sources
 
+        name = name if name in self._workload.reads else f"{name}_{AT_SAME_RATE}"
         timed, columns = self._workload.timed, self._workload.reads[name]
         bounded = timed and bound_ms(name) > 0
         source = (
@@ -219,6 +221,56 @@ WORKLOADS = (
         " FROM bids GROUP BY ALL), range(5) AS hops(hop) GROUP BY ALL",
         total="bids",
         key="auction",
+    ),
+    Workload(
+        "NEXMark 0, all bids",
+        "nexmark",
+        {"bids": ("auction", "date_time", "bidder", "price", "extra")},
+        QUERIES["0"],
+        "SELECT auction, bidder, price, date_time, extra FROM bids",
+        total="price",
+        key="auction",
+        drops=True,
+        joins=True,
+    ),
+    Workload(
+        "NEXMark 1, prices in euros",
+        "nexmark",
+        {"bids": ("auction", "date_time", "bidder", "price", "extra")},
+        QUERIES["1"],
+        "SELECT auction, bidder, price * 0.908::DOUBLE AS price, date_time, extra FROM bids",
+        total="bidder",
+        key="auction",
+        drops=True,
+        joins=True,
+    ),
+    Workload(
+        "NEXMark 2, bids on some auctions",
+        "nexmark",
+        {"bids": ("auction", "date_time", "price")},
+        QUERIES["2"],
+        "SELECT auction, price FROM bids WHERE auction % 123 = 0",
+        total="price",
+        key="auction",
+        drops=True,
+        joins=True,
+    ),
+    Workload(
+        "NEXMark 4, average of the highest bids",
+        "nexmark",
+        {
+            "bids": ("auction", "date_time", "price"),
+            f"auctions_{AT_SAME_RATE}": ("id", "date_time", "expires", "category"),
+        },
+        QUERIES["4"],
+        "SELECT category, sum(final)::DOUBLE / count(*) AS avg_final FROM"
+        " (SELECT id, category, max(price) AS final"
+        f" FROM auctions_{AT_SAME_RATE} AS auction JOIN bids ON id = auction"
+        " WHERE bids.date_time BETWEEN auction.date_time AND expires GROUP BY ALL) GROUP BY ALL",
+        total="avg_final",
+        key="auction",
+        window_s=None,
+        joins=True,
     ),
     Workload(
         "NEXMark 5, hot items",

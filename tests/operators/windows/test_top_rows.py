@@ -1,0 +1,73 @@
+"""The first rows of windows, against DuckDB: enough rows that most are left out as they come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import whale_ray as whale
+from whale_ray.operators.windows.top_rows import _order
+from whale_ray.transport.wire.column import Column
+
+ROWS = 40_000
+"""Several reads of a source in each window."""
+
+
+def values(kind: str) -> pa.Array:
+    """Return values of which few are distinct, so that there are ties, with the extremes of all."""
+    random = np.random.default_rng(5)
+    drawn = random.integers(0, 1_000, ROWS)
+    match kind:
+        case "int64":
+            special = np.array([-(2**63), 2**63 - 1])
+            return pa.array(np.where(drawn < 2, special[drawn % 2], drawn - 500), pa.int64())
+        case "uint64":
+            return pa.array(drawn.astype(np.uint64) + np.uint64(2**63 - 500), pa.uint64())
+        case "double":
+            special = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0])
+            floats = np.where(drawn < 5, special[drawn % 5], (drawn - 500) / 8)
+            return pa.array(floats, pa.float64())
+        case "string":
+            return pa.array([f"{one:04}" for one in drawn.tolist()])
+        case _:
+            return pa.array(drawn, pa.int32(), mask=drawn > 900)
+
+
+@pytest.mark.parametrize("with_ties", [False, True])
+@pytest.mark.parametrize("kind", ["int64", "uint64", "double", "string", "nulls"])
+def test_the_first_rows_of_windows_are_those_of_sql(kind: str, with_ties: bool) -> None:
+    rows = pa.table(
+        {"n": range(ROWS), "moment": pa.array(range(ROWS), pa.timestamp("ms")), "v": values(kind)}
+    )
+    topology = whale.Topology("top")
+    source = topology.source(whale.sources.arrow(rows), id="rows", event_time="moment")
+    windows = source.group_by(whale.window("moment", "20 seconds", "10 seconds"))
+    windows.top_n(7, by="v", with_ties=with_ties).sink(whale.sinks.collect(), id="out")
+    found: Any = whale.run(topology).results("out").to_arrow()
+    ranked = "rank()" if with_ties else "row_number()"
+    order = "v desc nulls last" if with_ties else "v desc nulls last, n"
+    expected = duckdb.sql(f"""
+        select begin_of, n from (
+            select *, unnest([time_bucket(interval 10 seconds, moment),
+                              time_bucket(interval 10 seconds, moment) - interval 10 seconds])
+                      as begin_of from rows)
+        qualify {ranked} over (partition by begin_of order by {order}) <= 7
+    """).fetchall()
+    starts = [one.replace(tzinfo=None) for one in found["window_start"].to_pylist()]
+    assert sorted(zip(starts, found["n"].to_pylist(), strict=True)) == sorted(expected)
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64", "int8", "uint8", "uint64"])
+def test_the_order_of_numbers_is_numpys(kind: str) -> None:
+    random = np.random.default_rng(3)
+    bits = random.integers(0, 256, 8_000, dtype=np.uint8)
+    numbers = bits.view(kind)
+    order = _order(Column.of(numbers))
+    assert order is not None
+    _, expected = np.unique(numbers, return_inverse=True)  # NaN is last, and equal to NaN
+    _, found = np.unique(order, return_inverse=True)
+    np.testing.assert_array_equal(found, expected)
