@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..plan.logical import Input, LogicalPlan, OperatorNode
     from ..plan.physical import PhysicalPlan, Stage
 
-__all__ = ["fixed_dop", "in_batches_of", "with_choices"]
+__all__ = ["fixed_dop", "in_batches_of", "in_full_slices", "with_choices"]
 
 
 def in_batches_of(logical: LogicalPlan, rows: int | None) -> LogicalPlan:
@@ -24,6 +24,11 @@ def in_batches_of(logical: LogicalPlan, rows: int | None) -> LogicalPlan:
     if rows is None:
         return logical
     return _with_inputs(logical, lambda _node, feed: replace(feed, batch_rows=rows))
+
+
+def in_full_slices(logical: LogicalPlan) -> LogicalPlan:
+    """Return a topology none of whose streams has batches of its own: slices are cut by bytes."""
+    return _with_inputs(logical, lambda _node, feed: replace(feed, batch_rows=None))
 
 
 def with_choices(

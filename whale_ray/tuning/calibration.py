@@ -15,7 +15,7 @@ from ..operators.groupings import All, Key
 from ..optimizer.dataflow import Dataflow, DataflowEdge, DataflowNode, Distribution, SendingCosts
 from ..optimizer.fitting import StageCosts, StageWork, fit_costs
 from ..optimizer.prediction import PlannedEdge, PlannedStage, Prediction, predict
-from .applying import fixed_dop, in_batches_of
+from .applying import fixed_dop, in_batches_of, in_full_slices
 from .sending import measure_byte_ns
 from .trials import Trial, TrialLength, run_trial
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["CALIBRATION_BATCHES", "MeasuredTopology", "calibrate"]
 
 CALIBRATION_BATCHES: tuple[int | None, ...] = (None, 1, 8, 64)
-"""The batches of the trials, in rows; None is what the topology has itself."""
+"""The batches of the trials, in rows; None is slices that are cut by bytes, whatever batches the
+topology has itself: what full ones cost must be known, too."""
 
 _FIRST = TrialLength(warm_up_s=4.0, measured_s=0.0)
 """A trial before the others, in which functions are compiled, and then kept on disk."""
@@ -202,7 +203,8 @@ def calibrate(
     for rows in batches:
         if on_trial is not None:
             on_trial(rows)
-        trials[rows] = run_trial(in_batches_of(logical, rows), settings, workers, length=length)
+        changed = in_full_slices(logical) if rows is None else in_batches_of(logical, rows)
+        trials[rows] = run_trial(changed, settings, workers, length=length)
     planned = next(iter(trials.values())).plan
     costs = {
         stage.head: fit_costs([_work(trial, stage) for trial in trials.values()])

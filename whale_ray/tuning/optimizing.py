@@ -216,5 +216,5 @@ def compare(
 
 def _batches(rows: int | None) -> str:
     if rows is None:
-        return "batches as they are"
+        return "full slices"
     return "tuple by tuple" if rows == 1 else f"batches of {rows} rows"

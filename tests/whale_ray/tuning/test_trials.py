@@ -13,7 +13,7 @@ from whale_ray.optimizer.decisions import Choice
 from whale_ray.plan.planner import plan
 from whale_ray.tspec.building import build_topology
 from whale_ray.tspec.reading import parse_tspec
-from whale_ray.tuning.applying import in_batches_of, with_choices
+from whale_ray.tuning.applying import in_batches_of, in_full_slices, with_choices
 from whale_ray.tuning.optimizing import OPTIMIZED, compare, tune
 from whale_ray.tuning.trial_sources import is_measured, trial_sink, trial_source
 from whale_ray.tuning.trials import TrialLength, for_trial, reads_for_trial, run_trial
@@ -132,6 +132,8 @@ def test_one_batch_for_all_streams_or_the_user_s():
     assert {
         feed.batch_rows for node in in_batches_of(logical, 7).nodes for feed in node.inputs
     } == {7}
+    full = in_full_slices(in_batches_of(logical, 7))
+    assert {feed.batch_rows for node in full.nodes for feed in node.inputs} == {None}
     assert for_trial(logical, 10).node("a").payload.rate_per_s == 10
 
 
