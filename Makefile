@@ -33,7 +33,7 @@ SHOW_SOURCES := import os, pathlib, sys, sysconfig; \
 	(site / "whale-ray-sources.pth").write_text(os.path.relpath(folder, site) + "\n")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ui run test test-lab test-long test-exhaustive test-rdma lowest check docs bench bench-rdma peers soak format settings constraints clean
+.PHONY: help setup ui run test test-lab test-long test-exhaustive test-rdma lowest check docs pictures bench bench-rdma peers soak format settings constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ check: $(DEV) ## lint, check the format, the types and the borders between the p
 docs: $(DOCS) ## build the documentation into docs/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml $(ARGS)
 
+pictures: $(DEV) ## make the pictures of "Tuning a job" anew (needs Chromium and `make ui`)
+	@$(BIN)/python docs/page_pictures.py
+
 bench: $(DEV) ## measure the transport and the ride-hailing application
 	@$(BIN)/whale-ray bench transport $(ARGS)
 	@$(BIN)/whale-ray bench ride-hailing $(ARGS)
@@ -105,7 +108,7 @@ clean: ## remove what builds, tests and tools left behind (not .venv, not result
 # --- set-up: each step once, again only when the requirements change --------------------------
 
 setup run peers soak settings: STEPS := 2
-ui test test-lab test-long test-exhaustive test-rdma lowest check docs bench bench-rdma format constraints: STEPS := 3
+ui test test-lab test-long test-exhaustive test-rdma lowest check docs pictures bench bench-rdma format constraints: STEPS := 3
 
 $(CREATED):
 	@echo "[1/$(STEPS)] virtual environment in $(VENV), about 30 MB"

@@ -170,12 +170,19 @@ def _pictures() -> Any:
     return module
 
 
+def _optimize_output(_page: str) -> str:
+    """Return what `whale-ray optimize` printed while the pictures of the page were made."""
+    told = (PAGES / "operations" / "pictures" / "optimize.txt").read_text(encoding="utf-8")
+    return f"```text\n{told.rstrip()}\n```"
+
+
 GENERATED: dict[str, Callable[[str], str]] = {
     **{document: _included(document) for document in INCLUDED},
     "spark-names": _spark_tables(0),
     "spark-differences": _spark_tables(1),
     "settings": _settings,
     "metrics": _metrics,
+    "tuning-optimize": _optimize_output,
     "picture-of-rooms": _picture("rooms"),
     "picture-of-a-batch": _picture("way_of_a_batch"),
     "picture-of-one-to-many": _picture("one_to_many"),

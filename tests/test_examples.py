@@ -81,6 +81,17 @@ def test_word_count(run):
     assert dict(zip(written["word"], written["count"], strict=True)) == counted
 
 
+def test_tweets(run, monkeypatch):
+    monkeypatch.setenv("TWEETS", "300")
+    _, printed = run("tweets.py")
+    texts = pq.read_table("out/tweets.parquet")["text"].to_pylist()
+    counted = collections.Counter(" ".join(texts).split())
+    found = {word: int(times) for word, times in printed}
+    assert len(texts) == 300
+    assert sorted(found.values(), reverse=True) == [n for _, n in counted.most_common(5)]
+    assert all(counted[word] == times for word, times in found.items())
+
+
 def test_clean_with_expressions(run):
     _, printed = run("clean_with_expressions.py")
     with (DATA / "trips.csv").open(encoding="utf-8") as file:

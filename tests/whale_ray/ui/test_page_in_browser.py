@@ -55,8 +55,9 @@ JOB = """
     source = topology.source(ListSource(rows), id="rows")
     totals = source.key_by("n").process(Total, id="totals", parallelism=4)
     totals.sink(whale.sinks.parquet(folder), id="out")
+    state = folder + "-state" if kind == "running" else None
     whale.submit(
-        topology, on="processes", workers=3, settings={"runtime.hosts": 3}
+        topology, on="processes", workers=3, settings={"runtime.hosts": 3}, checkpoints=state
     ).wait()
 """.replace("HOSTILE", repr(HOSTILE))
 
@@ -241,6 +242,14 @@ def test_a_running_job_is_live_and_ends_by_the_token(page, place, tmp_path):
         )
         expect(cell).to_contain_text("/s", timeout=WAIT_MS)  # it has counters
         expect(cell).not_to_have_text(cell.inner_text(), timeout=WAIT_MS)  # and new ones
+        page.get_by_role("button", name="Rescale …").click()
+        dialog = page.get_by_role("dialog")
+        assert dialog.get_by_role("button", name="Rescale", exact=True).is_disabled()
+        dialog.get_by_label("totals").fill("2")
+        assert dialog.get_by_role("button", name="Rescale", exact=True).is_enabled()
+        page.screenshot(path=tmp_path / "rescale.png")
+        assert_accessible(page)
+        dialog.get_by_role("button", name="Leave it").click()
         page.get_by_role("button", name="End the job …").click()
         page.get_by_role("dialog").get_by_role("button", name="End the job").click()
         page.get_by_text("drained", exact=True).wait_for()
