@@ -77,6 +77,7 @@ class EdgeWriter:
         self._queues = [queue for each in addressings.values() for queue in each.queues]
         self._slicer = slicer
         self._watermark_ns = self._sent_watermark_ns = WATERMARK_NONE
+        self._last_watermark_ns = WATERMARK_NONE  # before the end
         self._idle = self._sent_idle = False
         self._advanced_at_ns: int | None = None
         self._now_ns = 0
@@ -153,9 +154,13 @@ class EdgeWriter:
             self._advanced_at_ns = self._now_ns
 
     def end(self) -> None:
-        """Take the end: everything that waits is sent at once."""
+        """Take the end: everything that waits is sent at once, the last watermark before the end.
+
+        So whether timers fire before their input has ended does not depend on when frames are sent.
+        """
         self.ended = True
         self._idle = False
+        self._last_watermark_ns = self._watermark_ns
         self.advance(WATERMARK_END)
 
     def mark_epoch(self, epoch: int, *, stop: bool) -> None:
@@ -218,6 +223,9 @@ class EdgeWriter:
             for piece in self._slicer.pieces(batch):
                 addressing.queue_slice(piece, self._sent_watermark_ns)
                 self._slices_cut += 1
+        if self._last_watermark_ns > self._sent_watermark_ns:
+            for queue in queues:
+                queue.mark(self._last_watermark_ns)
         if self._watermark_ns > self._sent_watermark_ns or self._sent_idle > self._idle:
             for queue in queues:
                 queue.mark(self._watermark_ns)

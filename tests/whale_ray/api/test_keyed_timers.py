@@ -249,3 +249,36 @@ def test_timers_fire_in_order_of_time_and_may_set_others() -> None:
     assert fired[6:] == [(34, 2), (38, 4), (48, 4)]
     process.on_watermark(2000, Sink())
     assert len(fired) == 9 and len(process._state.store) == 0
+
+
+class Beats(whale.KeyedProcess):
+    """Emits every 10 ns, from the first row of a key to the end of the input."""
+
+    beats = state.count()
+    beat = state.timer()
+
+    def on_row(self, row: Any, out: whale.Output) -> None:
+        if not self.beat.exists:
+            self.beat.set(10)
+
+    def on_timer(self, timer: Any, out: whale.Output) -> None:
+        self.beats.add(1)
+        out.emit_row(k=self.key.k, beat=self.beats.get(), ended=self.input_ended)
+        if not self.input_ended:
+            self.beat.set(out.time_ns + 10)
+
+
+@pytest.mark.parametrize("wtl_ms", [0, 1_000])
+def test_timers_up_to_the_last_row_fire_before_the_input_has_ended(wtl_ms: int) -> None:
+    """Whether the source's end is sent with its last rows, or long after them."""
+    topology = whale.Topology("beats")
+    rows = [{"k": 1, "at": 0}, *({"k": 2, "at": at} for at in range(45))]
+    source = topology.source(
+        whale.sources.iterable(rows), id="rows", event_time="at", event_time_unit="ns"
+    )
+    beats = source.key_by("k").process(Beats, id="beats", parallelism=2)
+    beats.sink(whale.sinks.collect(), id="out")
+    job = run(topology, settings={"runtime.source_batch_rows": 10, "transport.wtl_ms": wtl_ms})
+    found = job.results("out").to_arrow().to_pylist()
+    ended = [(row["beat"], row["ended"]) for row in found if row["k"] == 1]
+    assert ended == [(1, False), (2, False), (3, False), (4, False), (5, True)]
