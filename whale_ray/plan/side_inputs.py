@@ -19,10 +19,10 @@ from collections.abc import Iterable
 
 from .logical import TABLE, LogicalPlan, OperatorNode
 
-__all__ = ["sources_behind", "sources_of_side_inputs", "waiting_for_itself"]
+__all__ = ["sources_of_side_inputs", "upstream_sources", "waiting_for_itself"]
 
 
-def sources_behind(
+def upstream_sources(
     logical: LogicalPlan, operators: Iterable[str], *, streams_only: bool = False
 ) -> frozenset[str]:
     """Return the sources from which these operators get rows; of a source, itself.
@@ -49,7 +49,7 @@ def sources_of_side_inputs(logical: LogicalPlan) -> frozenset[str]:
     tables = [
         feed.upstream for node in logical.nodes for feed in node.side_inputs if feed.port == TABLE
     ]
-    return sources_behind(logical, tables)
+    return upstream_sources(logical, tables)
 
 
 def waiting_for_itself(logical: LogicalPlan) -> str | None:
@@ -73,8 +73,8 @@ def _orders(
         return
     tables = [feed.upstream for feed in node.side_inputs if feed.port == TABLE]
     others = [feed.upstream for feed in node.side_inputs if feed.port != TABLE]
-    table = sources_behind(logical, tables)
-    changes = sources_behind(logical, others, streams_only=True)
-    stream = sources_behind(logical, [node.inputs[0].upstream], streams_only=True)
+    table = upstream_sources(logical, tables)
+    changes = upstream_sources(logical, others, streams_only=True)
+    stream = upstream_sources(logical, [node.inputs[0].upstream], streams_only=True)
     yield table, stream | changes
     yield changes, stream

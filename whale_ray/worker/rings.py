@@ -84,13 +84,13 @@ class RingSet:
                 limit = InFlightLimit(self._in_flight_ns, spec.capacity_bytes)
                 self._limited.append((producer, limit))
             edge = self._plan.edges[spec.edge]
-            instances = self._instances_behind(edge, spec.consumer_workers)
+            instances = self._reading_instances(edge, spec.consumer_workers)
             ring = OutRing(
                 spec.id, producer, instances, producer.max_frame_bytes, spec.per_instance
             )
             self.out_rings.setdefault(spec.edge, []).append(ring)
         for stream, sender in self.transports.make_senders(self._host_board):
-            instances = self._instances_behind(
+            instances = self._reading_instances(
                 self._plan.edges[stream.edge], (stream.consumer_worker,)
             )
             ring = OutRing(stream.id, sender, instances, sender.max_frame_bytes)
@@ -170,6 +170,6 @@ class RingSet:
             memory.close()
         self._host_board.close()
 
-    def _instances_behind(self, edge: Edge, workers: Sequence[int]) -> tuple[int, ...]:
+    def _reading_instances(self, edge: Edge, workers: Sequence[int]) -> tuple[int, ...]:
         placed = self._plan.stages[edge.target_stage].instance_worker
         return tuple(i for i, worker in enumerate(placed) if worker in workers)

@@ -13,7 +13,7 @@ from ...operators.joins.table_join import TableJoin
 from ...operators.sources.base import Source
 from ...plan.columns import known_columns
 from ...plan.logical import CHANGES, TABLE, Input, LogicalPlan, OperatorKind, OperatorNode
-from ...plan.side_inputs import sources_behind, waiting_for_itself
+from ...plan.side_inputs import upstream_sources, waiting_for_itself
 from .checks import check_choice, describe_value, mistake
 from .endpoints import as_source, check_source
 from .join_arguments import check_types_known, join_keys, join_result
@@ -146,7 +146,7 @@ def _add_source(registry: Registry, operator_id: str, table: object) -> Input:
 
 
 def _check_bounded(registry: Registry, operator_id: str, table: Input) -> None:
-    for source in sorted(sources_behind(registry.plan_so_far, [table.upstream])):
+    for source in sorted(upstream_sources(registry.plan_so_far, [table.upstream])):
         if not getattr(registry.node(source).payload, "bounded", True):
             raise mistake(
                 operator_id,
