@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from ..transport.wire.batch import Batch
-    from .sinks.base import Staged
+    from .sinks.cut_rows import CutRows
 
 __all__ = ["OperatorSnapshot", "Position", "StateChunk", "Survivor"]
 
@@ -82,7 +82,7 @@ class OperatorSnapshot:
         values: what else it keeps, by name: picklable, and moves whole. Learnt columns, rows that
             wait, the attributes of an opaque operator.
         position: of a source.
-        staged: what a sink's writer has staged since the marker before.
+        staged: what a sink's writer was given since the marker before, staged when it is written.
         survivor: the state itself, which outlives the object on its worker.
     """
 
@@ -93,5 +93,5 @@ class OperatorSnapshot:
     chunks: Sequence[StateChunk] = ()
     values: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     position: Position | None = None
-    staged: Staged | None = None
+    staged: CutRows | None = None
     survivor: Survivor | None = None

@@ -15,6 +15,9 @@ With checkpoints, writers stage at each epoch's marker, and never publish parts 
     instances         open ── write ── stage_epoch(1) ── write ── stage_epoch(2) ── …
     coordinator   prepare(token)      manifest(1)             manifest(2)   …  publish      bounded
 
+`stage_epoch` keeps the worker's loop waiting. A writer that has `cut_epoch` only sets the rows
+apart there; the thread that writes snapshots completes and syncs them while the job runs on.
+
 An epoch counts once its manifest, which lists what was staged, is in the store of checkpoints. A
 job that resumes from there calls `recover` in the place of `prepare`, then `commit` again for that
 epoch, since nobody knows whether it was done. In a bounded job nothing is committed: `publish` gets
@@ -38,7 +41,7 @@ from ...configs.extras import require_extra
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any, Self
 
     import pandas
@@ -355,6 +358,21 @@ class SinkWriter(ABC):
             "stage_epoch()"
         )
         raise OutputError(msg)
+
+    def cut_epoch(self, epoch: int) -> Callable[[], Staged] | None:
+        """Set the rows written since the last call apart; return what stages them.
+
+        None without rows. What is returned is called by the thread that writes snapshots, beside
+        `write` and maybe `abort`: again if it raised, else once. By default `stage_epoch` does it
+        all at once.
+
+        Raises:
+            OutputError: as `stage_epoch`; so does what is returned.
+            AttemptLostError: rows that an earlier call has set apart are gone; the job goes back to
+                its last checkpoint.
+        """
+        staged = self.stage_epoch(epoch)
+        return None if staged is None else lambda: staged
 
     def publish_part(self) -> Staged | None:
         """Publish the rows written since the last call, for unbounded jobs; None without rows.

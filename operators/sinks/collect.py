@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from ...configs.errors import OutputError
@@ -102,28 +103,39 @@ class CollectWriter(SinkWriter):
 
     def stage(self) -> Staged:
         """Serialize the rows as an Arrow IPC stream."""
-        import pyarrow as pa
-
-        if self._buffer is None or self._schema.schema is None:
+        buffer, self._buffer = self._buffer, None
+        if buffer is None:
             return Staged(self._instance, 0)
-        table = self._buffer.take()
-        stream = pa.BufferOutputStream()
-        with pa.ipc.new_stream(stream, table.schema) as writer:
-            writer.write_table(table)
-        payload = stream.getvalue().to_pybytes()
-        schema = table.schema.serialize().to_pybytes()
-        return Staged(self._instance, table.num_rows, table.nbytes, schema, None, payload)
+        return _serialized(self._instance, buffer)
 
     def stage_epoch(self, epoch: int) -> Staged | None:
         """Serialize the rows since the last call; they are kept with the checkpoint."""
+        stage = self.cut_epoch(epoch)
+        return None if stage is None else stage()
+
+    def cut_epoch(self, epoch: int) -> Callable[[], Staged] | None:
+        """See `SinkWriter.cut_epoch`: rows are serialized beside the loop."""
         if self._buffer is None or not self._buffer.rows:
             return None
-        self._staged_bytes += self._buffer.nbytes
-        return self.stage()
+        buffer, self._buffer = self._buffer, None
+        self._staged_bytes += buffer.nbytes
+        return partial(_serialized, self._instance, buffer)
 
     def abort(self) -> None:
         """Drop the rows."""
         self._buffer = None
+
+
+def _serialized(instance: int, buffer: RowBuffer) -> Staged:
+    import pyarrow as pa
+
+    table = buffer.take()
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, table.schema) as writer:
+        writer.write_table(table)
+    payload = stream.getvalue().to_pybytes()
+    schema = table.schema.serialize().to_pybytes()
+    return Staged(instance, table.num_rows, table.nbytes, schema, None, payload)
 
 
 def _too_large(what: str, max_bytes: int) -> str:

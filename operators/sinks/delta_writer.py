@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...configs.errors import OutputError
 from .base import SinkWriter, Staged
 from .delta_files import PUBLICATION, DeltaFile, StagedFiles, key_of, new_name
-from .delta_log import as_output_error
-from .delta_parts import OpenFile, Partition, check_partition, divide
+from .delta_parts import check_partition
+from .delta_rows import DeltaRows
 from .delta_types import delta_schema, in_delta_types
-from .row_buffer import RowBuffer
 from .writer_schema import WriterSchema
 
 if TYPE_CHECKING:
@@ -20,11 +19,6 @@ if TYPE_CHECKING:
 
     from ...transport.wire.batch import Batch
     from .delta_sink import DeltaSink
-
-_GROUP_ROWS = 131_072
-_GROUP_BYTES = 32 << 20
-_OPEN_FILES_MAX = 64
-"""A writer of a partitioned table closes its files and begins others when it has so many."""
 
 
 class DeltaWriter(SinkWriter):
@@ -37,24 +31,23 @@ class DeltaWriter(SinkWriter):
         self._key = key_of(token, sink.operator_id)
         self._application = sink.application(token)
         self._schema = WriterSchema(operator_id)
-        self._buffer: RowBuffer | None = None
-        self._partition_by: tuple[str, ...] = ()
-        self._open: dict[Partition, OpenFile] = {}
-        self._done: list[DeltaFile] = []
+        self._rows: DeltaRows | None = None
+        self._cut: list[DeltaRows] = []
+        self._partition_by: tuple[str, ...] | None = None
         self._parts = 0
 
     def write(self, batch: Batch) -> None:
         """Keep the rows until there are enough for a row group; see `SinkWriter.write`."""
         record = self._schema.conform(batch if batch.owned else batch.copy())
         values = in_delta_types(record)
-        if self._buffer is None:
-            self._meet_table(record.schema)
-            self._buffer = RowBuffer(values.schema)
+        if self._partition_by is None:
+            self._partition_by = self._meet_table(record.schema)
         if not values.num_rows:
             return
-        self._buffer.add(values)
-        if self._buffer.rows >= _GROUP_ROWS or self._buffer.nbytes >= _GROUP_BYTES:
-            self._flush()
+        if self._rows is None:
+            make_name = partial(new_name, self._instance, self._key)
+            self._rows = DeltaRows(self._sink, self._partition_by, make_name, values.schema)
+        self._rows.write(values)
 
     def stage(self) -> Staged:
         """Finish the files for `publish`."""
@@ -62,8 +55,19 @@ class DeltaWriter(SinkWriter):
 
     def stage_epoch(self, epoch: int) -> Staged | None:
         """Finish the files of an epoch."""
-        files = self._finish()
-        return self._receipt(self._application, epoch, files) if files else None
+        stage = self.cut_epoch(epoch)
+        return None if stage is None else stage()
+
+    def cut_epoch(self, epoch: int) -> Callable[[], Staged] | None:
+        """Set the files of an epoch apart, which are then completed and synced beside the loop."""
+        self._cut = [rows for rows in self._cut if not rows.is_complete]
+        for earlier in self._cut:
+            earlier.check()
+        rows, self._rows = self._rows, None
+        if rows is None:
+            return None
+        self._cut.append(rows)
+        return lambda: self._receipt(self._application, epoch, rows.complete())
 
     def publish_part(self) -> Staged | None:
         """Add the rows since the last call to the table, in a transaction of this instance."""
@@ -77,70 +81,37 @@ class DeltaWriter(SinkWriter):
 
     def abort(self) -> None:
         """Remove files that were not finished; the log may name the others, see `discard`."""
-        self._buffer = None
-        for file in self._open.values():
-            file.drop()
-        self._open.clear()
-        for done in self._done:
-            with suppress(OSError):
-                self._sink.folder.remove(done.name)
-        self._done.clear()
+        for rows in (*self._cut, *([] if self._rows is None else [self._rows])):
+            rows.drop()
+        self._cut.clear()
+        self._rows = None
 
-    def _meet_table(self, schema: pa.Schema) -> None:
-        """Compare the columns of the first rows with the table's, if there is one."""
+    def _meet_table(self, schema: pa.Schema) -> tuple[str, ...]:
+        """Compare the columns of the first rows with the table's; return what it is divided by."""
         here = delta_schema(schema)
         columns = self._sink.log.columns()
         if columns is None:
-            self._partition_by = self._sink.partition_by
+            partition_by = self._sink.partition_by
         else:
             self._sink.log.refuse_others(columns, here, self._sink.partition_by)
-            self._partition_by = columns.partition_by
-        for name in self._partition_by:
+            partition_by = columns.partition_by
+        for name in partition_by:
             check_partition(self._operator_id, name, here)
-        if set(here.names) == set(self._partition_by):
+        if set(here.names) == set(partition_by):
             msg = (
                 f"sink {self._operator_id!r}: the table is partitioned by all its columns; one at "
                 "least must be left"
             )
             raise OutputError(msg)
-
-    def _flush(self) -> None:
-        """Write the rows that were kept, a row group for each partition."""
-        if self._buffer is None or not self._buffer.rows:
-            return
-        with self._errors():
-            for partition, rows in self._divide(self._buffer.take()):
-                if partition not in self._open:
-                    if len(self._open) >= _OPEN_FILES_MAX:
-                        self._close()
-                    self._open[partition] = self._begin(partition, rows.schema)
-                self._open[partition].write(rows)
+        return partition_by
 
     def _finish(self) -> list[DeltaFile]:
         """Complete all files since the last call, and return them."""
-        self._flush()
-        with self._errors():
-            self._close()
-        files, self._done = self._done, []
-        return files
-
-    def _close(self) -> None:
-        while self._open:
-            partition = next(iter(self._open))
-            self._done.append(self._open[partition].close())
-            del self._open[partition]
-
-    def _begin(self, partition: Partition, schema: pa.Schema) -> OpenFile:
-        values = dict(zip(self._partition_by, partition, strict=True))
-        name = new_name(self._instance, self._key)
-        return OpenFile(self._sink.folder, name, values, schema, self._sink.compression)
-
-    def _divide(self, table: pa.Table) -> Iterator[tuple[Partition, pa.Table]]:
-        """Yield the rows of each partition, without the columns that it is made by."""
-        if not self._partition_by:
-            yield (), table
-            return
-        yield from divide(table, self._partition_by)
+        rows, self._rows = self._rows, None
+        if rows is None:
+            return []
+        self._cut.append(rows)  # so that `abort` removes its files if this fails
+        return rows.complete()
 
     def _receipt(self, application: str, number: int, files: list[DeltaFile]) -> Staged:
         schema = self._schema.schema
@@ -151,10 +122,3 @@ class DeltaWriter(SinkWriter):
             None if schema is None else schema.serialize().to_pybytes(),
             payload=StagedFiles(application, number, tuple(files)).to_payload(),
         )
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise as_output_error(self._sink.folder, error) from error

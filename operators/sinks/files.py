@@ -11,18 +11,19 @@ from __future__ import annotations
 import io
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ...configs.errors import OutputError, system_reason
 from .base import CommitId, Delivery, Sink, SinkResult, SinkWriter, Staged
+from .epoch_part import EpochFolder, EpochPart
 from .epoch_parts import EpochParts, drop_note, remove_if_spent
 from .formats import CsvFormat, JsonLinesFormat, ParquetFormat, PartEncoder, PartFormat
 from .held_folders import FolderHold
 from .manifest import is_manifest, write_manifest
-from .part_file import PartFile, sync_folder
+from .part_file import PartFile
 from .staging import PART_PREFIX, OutputFolder
 from .writer_schema import WriterSchema, common_schema
 
@@ -83,7 +84,7 @@ class FileSink(Sink):
 
     def prepare(self, token: str, *, bounded: bool) -> None:
         """Clean up after dead jobs; for an unbounded job remove the output to overwrite, too."""
-        with self._errors():
+        with self.errors():
             self.folder.sweep()
             self.folder.check()
             if not bounded:
@@ -95,12 +96,12 @@ class FileSink(Sink):
 
     def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
         """Rename the hidden folder of staged parts to the output."""
-        with self._errors():
+        with self.errors():
             return self._publish(token, self._parts(staged), self.folder)
 
     def publish_partial(self, token: str, staged: Sequence[Staged]) -> SinkResult:
         """Publish beside the output: as `out.partial`, or under the next free name."""
-        with self._errors():
+        with self.errors():
             parts = self._parts(staged)
             places = map(self.folder.partial, itertools.count(1))
             place = next(one for one in places if one.is_free or parts.are_in(one))
@@ -109,13 +110,13 @@ class FileSink(Sink):
 
     def commit(self, commit: CommitId, staged: Sequence[Staged]) -> None:
         """Move the parts to the output."""
-        with self._errors():
+        with self.errors():
             common_schema(staged, self.describe())
             self._epochs(commit.lineage).commit(staged)
 
     def recover(self, token: str, staged: Sequence[Staged], *, bounded: bool) -> None:
         """Check that all parts are there, and remove those of epochs that do not count."""
-        with self._errors():
+        with self.errors():
             epochs = self._epochs(token)
             self.folder.sweep({*epochs.folders_of(staged), self.folder.hidden(token)})
             if not bounded:
@@ -134,7 +135,7 @@ class FileSink(Sink):
 
         Those that are published already are found in the output, and are not written again.
         """
-        with self._errors():
+        with self.errors():
             return self._epochs(token).with_files(staged, self.format.suffix)
 
     def discard(self, token: str) -> None:
@@ -150,7 +151,8 @@ class FileSink(Sink):
         """Return format and path, as the user wrote it."""
         return f"{self.format.name} {self.given_path}"
 
-    def _errors(self) -> AbstractContextManager[None]:
+    def errors(self) -> AbstractContextManager[None]:
+        """Convert errors of the file system and of the format to `OutputError`."""
         return _as_output_error(self.given_path, self.remedy)
 
     def _parts(self, staged: Sequence[Staged]) -> _Parts:
@@ -231,14 +233,15 @@ class FileWriter(SinkWriter):
         self._rows = 0
         self._parts = 0
         self._staged: str | None = None
-        self._has_epochs = False
         self._hold: FolderHold | None = None
+        self._epochs: EpochFolder | None = None
+        self._cut: list[EpochPart] = []
 
     def write(self, batch: Batch) -> None:
         """Encode the rows; see `SinkWriter.write`."""
         if self._sink.format.keeps_rows and not batch.owned:
             batch = batch.copy()
-        with self._sink._errors():
+        with self._sink.errors():
             record = self._schema.conform(batch)
             if not record.num_rows:
                 return
@@ -249,7 +252,7 @@ class FileWriter(SinkWriter):
 
     def stage(self) -> Staged:
         """Complete the part and link it into the hidden folder."""
-        with self._sink._errors():
+        with self._sink.errors():
             if self._finish() is None:
                 return self._receipt(None)
             self._hold = self._hold or self._sink.folder.hold_hidden(self._token)
@@ -258,22 +261,29 @@ class FileWriter(SinkWriter):
 
     def stage_epoch(self, epoch: int) -> Staged | None:
         """Complete a part and link it into the hidden folder, where it outlives this process."""
-        with self._sink._errors():
-            if self._finish() is None:
-                return None
-            epochs = self._sink._epochs(self._token)
-            if not self._has_epochs:
-                assert self._schema.schema is not None
-                hold = epochs.hold(self._schema.schema.serialize().to_pybytes())
-                self._has_epochs, self._hold = True, hold
-            receipt = self._receipt(self._link_hidden(epochs.stem(self._instance, epoch)))
-            sync_folder(epochs.hidden)
-            self._rows = 0
-            return receipt
+        stage = self.cut_epoch(epoch)
+        return None if stage is None else stage()
+
+    def cut_epoch(self, epoch: int) -> Callable[[], Staged] | None:
+        """Set the part apart, which is then encoded to its end and synced beside the loop."""
+        self._cut = [part for part in self._cut if not part.is_complete]
+        for part in self._cut:
+            part.check()
+        if self._encoder is None or self._file is None:
+            return None
+        if self._epochs is None:
+            assert self._schema.schema is not None
+            columns = self._schema.schema.serialize().to_pybytes()
+            self._epochs = EpochFolder(self._sink._epochs(self._token), columns)
+        receipt = Staged(self._instance, self._rows, schema=self._epochs.columns)
+        part = EpochPart(self._sink, self._epochs, epoch, receipt, self._file, self._encoder)
+        self._file, self._encoder, self._rows = None, None, 0
+        self._cut.append(part)
+        return part.complete
 
     def publish_part(self) -> Staged | None:
         """Complete a part and link it into the output at once."""
-        with self._sink._errors():
+        with self._sink.errors():
             file = self._finish()
             if file is None:
                 return None
@@ -292,6 +302,11 @@ class FileWriter(SinkWriter):
             self._encoder.drop()
             self._encoder = None
         self._drop_file()
+        for part in self._cut:
+            part.drop()
+        self._cut.clear()
+        if self._epochs is not None:
+            self._epochs.close()
         if self._staged is not None:
             with suppress(OSError):
                 os.unlink(self._staged)

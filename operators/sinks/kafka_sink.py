@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ...configs.errors import InputError, OutputError, UsageError
@@ -203,14 +204,19 @@ class TransactionalWriter(SinkWriter):
 
         It lets the coordinator record a commit again, which brokers forget after some days.
         """
+        stage = self.cut_epoch(epoch)
+        return None if stage is None else stage()
+
+    def cut_epoch(self, epoch: int) -> Callable[[], Staged] | None:
+        """See `SinkWriter.cut_epoch`: messages are made bytes beside the loop."""
         now_ns = self._context.clock.monotonic_ns()
-        staged = self._staged()
-        if staged is None and self._context.instance == 0:
+        stage = self._cut()
+        if stage is None and self._context.instance == 0:
             if now_ns - self._staged_ns >= _RENEW_NS:
-                staged = Staged(0, 0)
-        if staged is not None:
+                stage = partial(Staged, 0, 0)
+        if stage is not None:
             self._staged_ns = now_ns
-        return staged
+        return stage
 
     def publish_part(self) -> Staged | None:
         """Write the messages since the last call in a transaction of this instance.
@@ -239,12 +245,22 @@ class TransactionalWriter(SinkWriter):
         self._buffer = None
 
     def _staged(self) -> Staged | None:
+        stage = self._cut()
+        return None if stage is None else stage()
+
+    def _cut(self) -> Callable[[], Staged] | None:
+        """Set the messages since the last call apart; None without any."""
         if self._buffer is None or not self._buffer.rows:
             return None
-        rows, nbytes = self._buffer.rows, self._buffer.nbytes
-        table = MessageTable(self._buffer.take())
-        payload = table.to_bytes({"job": self._token, "operator": self._context.operator_id})
-        return Staged(self._context.instance, rows, nbytes, payload=payload)
+        buffer, self._buffer = self._buffer, None
+        origin = {"job": self._token, "operator": self._context.operator_id}
+        return partial(_serialized, self._context.instance, buffer, origin)
+
+
+def _serialized(instance: int, buffer: RowBuffer, origin: Mapping[str, str]) -> Staged:
+    rows, nbytes = buffer.rows, buffer.nbytes
+    payload = MessageTable(buffer.take()).to_bytes(origin)
+    return Staged(instance, rows, nbytes, payload=payload)
 
 
 def _opened(staged: Sequence[Staged]) -> list[tuple[MessageTable, dict[str, Any]]]:

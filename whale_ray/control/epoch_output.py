@@ -60,18 +60,26 @@ class EpochOutput:
             found.append(replace(part, staged=tuple(new)))
         return tuple(found)
 
+    def keep(self, snapshots: Iterable[OperatorPart]) -> None:
+        """Add what snapshots name of which no epoch counts: a bounded job publishes it, too."""
+        self._kept = _by_sink(self.parts(snapshots))
+
     def count(self, manifest: Manifest, snapshots: Iterable[OperatorPart] = ()) -> None:
         """Record that an epoch counts, which workers' snapshots with these parts belong to."""
-        kept: dict[str, tuple[_Json, ...]] = {}
-        for part in manifest.parts:
-            if part.staged:
-                kept[part.operator_id] = (*kept.get(part.operator_id, ()), *part.staged)
-        self._kept = kept
+        self._kept = _by_sink(manifest.parts)
         self._counted = frozenset(
             _key(part.operator_id, one)
             for part in (*manifest.parts, *snapshots)
             for one in part.staged
         )
+
+
+def _by_sink(parts: Iterable[OperatorPart]) -> dict[str, tuple[_Json, ...]]:
+    found: dict[str, tuple[_Json, ...]] = {}
+    for part in parts:
+        if part.staged:
+            found[part.operator_id] = (*found.get(part.operator_id, ()), *part.staged)
+    return found
 
 
 def _key(operator_id: str, staged: _Json) -> _Key:

@@ -255,8 +255,9 @@ class EpochSession:
         self._tell(EpochDurable(epoch))
 
     def _give_up(self, reason: str) -> None:
-        """Fail the job, unless it is bounded and its output does not depend on the last epoch."""
+        """Fail the job, unless it is bounded and has ended: its output needs no manifest then."""
         if self._bounded and not self._is_stop:
+            self.writer.keep(one.part for one in self._ended.values())
             _log.warning("%s; the job publishes its output without it", reason)
             self._told.append(EpochsOver(self._attempt, stopped=False))
             return

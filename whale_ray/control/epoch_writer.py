@@ -164,6 +164,10 @@ class EpochWriter:
         """Expect no results any more: their attempt is over."""
         self._background.forget()
 
+    def keep(self, ended: Iterable[events.Part]) -> None:
+        """Publish what tasks that have ended name, too, although the last epoch does not count."""
+        self._output.keep(parts_of(ended))
+
     # --- the steps of an epoch --------------------------------------------------------------------
 
     def write(self, action: events.WriteManifest, *, savepoint: bool, stopped: bool) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
@@ -323,13 +324,13 @@ class HandoverWriter(SinkWriter):
 
     def stage_epoch(self, epoch: int) -> Staged | None:
         """See `SinkWriter.stage_epoch`."""
-        staged = self._files.stage_epoch(epoch)
-        if staged is None or staged.path is None:
-            return staged
-        with writing_there():
-            payload = Path(staged.path).read_bytes()
-            os.unlink(staged.path)
-        return replace(staged, path=None, inode=None, payload=payload)
+        stage = self.cut_epoch(epoch)
+        return None if stage is None else stage()
+
+    def cut_epoch(self, epoch: int) -> Callable[[], Staged] | None:
+        """See `SinkWriter.cut_epoch`."""
+        stage = self._files.cut_epoch(epoch)
+        return None if stage is None else partial(_as_payload, cache(stage))
 
     def abort(self) -> None:
         """See `SinkWriter.abort`."""
@@ -338,3 +339,13 @@ class HandoverWriter(SinkWriter):
     def publish_part(self) -> Staged | None:
         """See `SinkWriter.publish_part`."""
         return self._files.publish_part()
+
+
+def _as_payload(stage: Callable[[], Staged]) -> Staged:
+    """Stage a file, and hand its bytes over in its place; `stage` returns the same at each call."""
+    staged = stage()
+    assert staged.path is not None
+    with writing_there():
+        payload = Path(staged.path).read_bytes()
+        os.unlink(staged.path)
+    return replace(staged, path=None, inode=None, payload=payload)

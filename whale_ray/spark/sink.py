@@ -8,7 +8,7 @@ digits. The types are those of `types`; a column that Spark cannot represent is 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -89,6 +89,10 @@ class _SparkWriter(SinkWriter):
     def stage_epoch(self, epoch: int) -> Staged | None:
         """See `SinkWriter.stage_epoch`."""
         return self._file.stage_epoch(epoch)
+
+    def cut_epoch(self, epoch: int) -> Callable[[], Staged] | None:
+        """See `SinkWriter.cut_epoch`."""
+        return self._file.cut_epoch(epoch)
 
     def abort(self) -> None:
         """See `SinkWriter.abort`."""

@@ -16,6 +16,7 @@ from ..metrics.counters import InstanceMetrics, LatencyHistogram
 from ..operators.learnt_schema import WAITING_NS_MAX
 from ..operators.process import InstanceContext
 from ..operators.sinks.base import SinkWriter, Staged
+from ..operators.sinks.cut_rows import CutRows
 from ..operators.snapshots import OperatorSnapshot
 from ..operators.transforms import RowFailure, Transform
 from ..plan.explanation import number_ranges
@@ -363,12 +364,11 @@ class SinkNode(Node):
                 self._writer.publish_part()
 
     def snapshot(self, epoch: int) -> OperatorSnapshot:
-        """See `Node.snapshot`: the rows since the marker before, staged."""
+        """See `Node.snapshot`: the rows since the marker before, to be staged."""
         with self.guard():
-            staged = self._writer.stage_epoch(epoch)
-        if staged is not None:
-            staged = replace(staged, epoch=epoch)
-        return replace(super().snapshot(epoch), staged=staged)
+            stage = self._writer.cut_epoch(epoch)
+        cut = None if stage is None else CutRows(epoch, stage)
+        return replace(super().snapshot(epoch), staged=cut)
 
     def stage(self) -> Staged:
         """See `Node.stage`."""

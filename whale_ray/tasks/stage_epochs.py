@@ -24,8 +24,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..configs.errors import WhaleError
-from ..operators.sinks.base import Staged
+from ..configs.errors import AttemptLostError, WhaleError
+from ..operators.sinks.cut_rows import CutRows
 from ..operators.snapshots import OperatorSnapshot
 from ..plan.logical import TABLE
 from ..plan.physical import Edge
@@ -52,11 +52,11 @@ class TakenSnapshot:
 
     Attributes:
         operator: what it keeps.
-        staged: what it has staged since the last epoch that counts, oldest first.
+        staged: its output since the last epoch that counts, oldest first, staged or still to be.
     """
 
     operator: OperatorSnapshot
-    staged: tuple[Staged, ...] = ()
+    staged: tuple[CutRows, ...] = ()
 
 
 class SnapshotOutlet(Protocol):
@@ -112,7 +112,7 @@ class StageEpochs:
         self._passing = False
         self._stop = False  # the flag of the epoch that is being aligned
         self._stopped_at: int | None = None
-        self._staged: dict[tuple[str, tuple[int, ...]], list[tuple[int, Staged]]] = {}
+        self._staged: dict[tuple[str, tuple[int, ...]], list[tuple[int, CutRows]]] = {}
 
     def inlet(self, ring: int, beside: Sequence[int] = ()) -> EpochInlet:
         """Return a ring's place in the alignment; `beside` are others of the same producers.
@@ -208,6 +208,8 @@ class StageEpochs:
         self._outlet.aligned(self.task, epoch)
         try:
             self._outlet.taken(self.task, epoch, self._snapshots(epoch))
+        except AttemptLostError:
+            raise  # what an earlier epoch needs is gone
         except WhaleError as error:
             self._outlet.failed(self.task, epoch, str(error))
         self._release_rings()
@@ -236,13 +238,15 @@ class StageEpochs:
             try:
                 for snapshot in unit.snapshot(epoch):
                     taken.append(TakenSnapshot(snapshot, self._note_staged(epoch, snapshot)))
+            except AttemptLostError:
+                raise
             except WhaleError as error:
                 failed = failed or error
         if failed is not None:
             raise failed
         return tuple(taken)
 
-    def _note_staged(self, epoch: int, snapshot: OperatorSnapshot) -> tuple[Staged, ...]:
+    def _note_staged(self, epoch: int, snapshot: OperatorSnapshot) -> tuple[CutRows, ...]:
         staged = self._staged.setdefault((snapshot.operator_id, snapshot.instances), [])
         if snapshot.staged is not None:
             staged.append((epoch, snapshot.staged))

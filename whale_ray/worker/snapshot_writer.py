@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from ..configs.errors import OutputError, WhaleError
-from ..operators.sinks.base import Staged
+from ..operators.sinks.cut_rows import CutRows
 from ..operators.sinks.staged_json import staged_to_json
 from ..operators.snapshot_files import chunk_to_bytes, values_to_bytes
 from ..operators.snapshots import OperatorSnapshot, StateChunk
@@ -105,7 +105,7 @@ class SnapshotWriter:
         self._writing = self._closed = False
         self._broken: WhaleError | None = None
         self._known: dict[_Object, Mapping[str, ChunkFile]] = dict(known)
-        self._told: dict[_Object, tuple[tuple[Staged, Mapping[str, Any]], ...]] = {}
+        self._told: dict[_Object, tuple[tuple[CutRows, Mapping[str, Any]], ...]] = {}
         self._thread: threading.Thread | None = None
 
     # --- the worker's loop ------------------------------------------------------------------------
@@ -235,9 +235,9 @@ class SnapshotWriter:
         )
 
     def _staged_json(
-        self, kept: OperatorSnapshot, staged: tuple[Staged, ...], files: _Files
+        self, kept: OperatorSnapshot, staged: tuple[CutRows, ...], files: _Files
     ) -> tuple[Mapping[str, Any], ...]:
-        """Return what a sink has staged as JSON, the same at each epoch that names it.
+        """Stage the output of a sink; return it as JSON, the same at each epoch that names it.
 
         The controller knows by that what it has committed, so a payload's file is written once.
         """
@@ -246,7 +246,8 @@ class SnapshotWriter:
         now = []
         for one in staged:
             told = next((json for known, json in before if known is one), None)
-            now.append((one, staged_to_json(one, files.write) if told is None else told))
+            json = staged_to_json(one.staged(), files.write) if told is None else told
+            now.append((one, json))
         self._told[key] = tuple(now)
         return tuple(json for _, json in now)
 

@@ -225,7 +225,7 @@ def test_an_aborted_writer_and_a_forgotten_epoch_leave_no_file(tmp_path: Path) -
     writer.write(numbers(1, 2))
     writer.stage_epoch(1)
     writer.write(numbers(3))
-    writer._flush()
+    writer._rows._flush()
     assert len(files(tmp_path / "t")) == 2
     writer.abort()
     assert len(files(tmp_path / "t")) == 1

@@ -65,6 +65,16 @@ def test_an_epoch_that_was_forgotten_leaves_its_output_to_the_next() -> None:
     assert paths(output.parts((part("a", "b"),))) == ["a", "b"]
 
 
+def test_a_bounded_job_publishes_what_its_tasks_staged_although_the_last_epoch_does_not_count() -> (
+    None
+):
+    output = EpochOutput(never_loaded, bounded=True)
+    output.count(manifest(1, output.parts((part("a"),))))
+    output.keep((part("a", "b"), part("c", instance=1), part("d", operator_id="other")))
+    found = {sink: [one.path for one in parts] for sink, parts in output.staged().items()}
+    assert found == {"out": ["a", "b", "c"], "other": ["d"]}
+
+
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 2)), max_size=12), st.booleans())
 def test_every_part_is_committed_once(epochs: list[tuple[bool, int]], tells_again: bool) -> None:
     """A worker names what it staged until it hears that an epoch counts, or once more."""

@@ -297,14 +297,17 @@ def test_a_sink_stages_at_each_epoch_and_publishes_nothing_by_itself() -> None:
     node = SinkNode(instance_context(operator_id="out"), 0, writer, publishes_parts=False)
     task = task_of(node)
     task.deliver(0, 0, numbers(0, 4))
-    assert [one.staged for one in task.snapshot(1)] == [Staged(0, 4, epoch=1)]
-    assert [one.staged for one in task.snapshot(2)] == [None]
+    (first,), (second,) = task.snapshot(1), task.snapshot(2)
+    assert first.staged is not None
+    assert first.staged.staged() == Staged(0, 4, epoch=1)
+    assert second.staged is None
     task.deliver(0, 0, numbers(4, 9))
     node.publish_part()
     task.advance(0, 0, 2**63 - 1)
     assert node.ended and not writer.parts
     (last,) = task.snapshot(3)
-    assert last.staged == Staged(0, 5, epoch=3)
+    assert last.staged is not None
+    assert last.staged.staged() == Staged(0, 5, epoch=3)
     after = SinkNode(instance_context(operator_id="out"), 0, Parts(), publishes_parts=False)
     restored(task_of(after), last)
     assert after.ended and after.metrics.rows_in == 9

@@ -12,6 +12,7 @@ import pytest
 
 from whale_ray.configs.errors import OutputError
 from whale_ray.operators.sinks.base import Staged
+from whale_ray.operators.sinks.cut_rows import CutRows
 from whale_ray.operators.sinks.staged_json import staged_from_json
 from whale_ray.operators.snapshot_files import chunk_from_bytes, values_from_bytes
 from whale_ray.operators.snapshots import OperatorSnapshot, StateChunk
@@ -39,12 +40,16 @@ def rows(*values: int) -> Batch:
 
 
 def taken(
-    *chunks: tuple[str | None, int], values: Any = None, staged: tuple[Staged, ...] = ()
+    *chunks: tuple[str | None, int], values: Any = None, staged: tuple[CutRows, ...] = ()
 ) -> tuple[TakenSnapshot, ...]:
     """Return the snapshot of one operator, with a large chunk for each (identity, key)."""
     state = [StateChunk(rows(*[key] * LARGE), identity) for identity, key in chunks]
     kept = OperatorSnapshot("sum", (3, 4), 6, 17, state, values or {}, {"next": 5})
     return (TakenSnapshot(kept, staged),)
+
+
+def cut(staged: Staged) -> CutRows:
+    return CutRows(1, lambda: staged)
 
 
 class GatedStore:
@@ -112,8 +117,9 @@ def test_rows_that_are_made_when_asked_for_are_made_by_the_thread(written: Writt
 
 
 def test_a_snapshot_can_be_read_from_what_is_told_of_it(written: Written) -> None:
-    staged = Staged(3, 2, path="part-3-1"), Staged(3, 9, payload=bytes(9_000))
-    parts = taken((None, 1), ("b", 2), values={"object": {1, 2}}, staged=staged)
+    staged = Staged(3, 2, path="part-3-1", epoch=1), Staged(3, 9, payload=bytes(9_000), epoch=1)
+    output = tuple(map(cut, staged))
+    parts = taken((None, 1), ("b", 2), values={"object": {1, 2}}, staged=output)
     written.writer.aligned(TASK, 1)
     written.writer.taken(TASK, 1, parts)
     assert written.next() == Aligned(TASK, 1)
@@ -190,7 +196,7 @@ def test_a_chunk_is_written_once_as_long_as_each_snapshot_has_it(written: Writte
 
 def test_a_payload_that_is_named_again_stays_in_its_file(written: Written) -> None:
     """The controller compares what workers name with what it has committed."""
-    first, second = (Staged(3, number, payload=bytes(9_000)) for number in (1, 2))
+    first, second = (cut(Staged(3, number, payload=bytes(9_000))) for number in (1, 2))
     named = []
     for epoch, staged in enumerate(((first,), (first, second), (second,)), 1):
         written.writer.taken(TASK, epoch, taken(staged=staged))
@@ -198,6 +204,25 @@ def test_a_payload_that_is_named_again_stays_in_its_file(written: Written) -> No
         named.append(part.staged)
     assert named[1] == (*named[0], *named[2])
     assert len(written.store.names) == 2
+
+
+def test_output_is_staged_beside_the_loop_and_again_if_that_failed(written: Written) -> None:
+    stagings = []
+
+    def stage() -> Staged:
+        stagings.append(threading.current_thread().name)
+        if len(stagings) == 1:
+            raise OutputError("no space left")
+        return Staged(3, 2, path="part")
+
+    output = taken(staged=(CutRows(1, stage),))
+    written.writer.taken(TASK, 1, output)
+    assert written.next() == SnapshotFailed(TASK, 1, "no space left")
+    for epoch in (2, 3):
+        written.writer.taken(TASK, epoch, output)
+        (part,) = written.next().part
+        assert staged_from_json(part.staged[0]) == Staged(3, 2, path="part", epoch=1)
+    assert stagings == ["snapshots"] * 2
 
 
 def test_what_fails_is_told_and_the_next_epoch_is_written(written: Written) -> None:

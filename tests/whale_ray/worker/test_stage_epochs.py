@@ -126,7 +126,7 @@ def test_a_snapshot_that_fails_is_told_and_the_marker_passes(
         kinds = [kind for kind, task, _ in record.told if task == stage.task]
         assert kinds == ["aligned", "failed: no space left", "aligned", "taken"]
         staged = {
-            part.operator.instances: [one.path for one in part.staged]
+            part.operator.instances: [one.staged().path for one in part.staged]
             for part in record.parts[stage.task, 2]
             if part.operator.operator_id == "out"
         }

@@ -1,0 +1,89 @@
+"""A part of a file sink that holds the rows of an epoch: set apart at its marker, staged later."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from .base import Staged
+from .cut_output import CutOutput
+from .part_file import sync_folder
+
+if TYPE_CHECKING:
+    from .epoch_parts import EpochParts
+    from .files import FileSink
+    from .formats import PartEncoder
+    from .held_folders import FolderHold
+    from .part_file import PartFile
+
+__all__ = ["EpochFolder", "EpochPart"]
+
+
+class EpochFolder:
+    """The hidden folder of a job's parts, which one writer holds once it has staged a part."""
+
+    def __init__(self, parts: EpochParts, columns: bytes) -> None:
+        """`columns` is the serialized Arrow schema of all parts."""
+        self.parts, self.columns = parts, columns
+        self._hold: FolderHold | None = None
+
+    def hold(self) -> None:
+        """Create the folder and lock it, unless it is held; see `EpochParts.hold`."""
+        if self._hold is None:
+            self._hold = self.parts.hold(self.columns)
+
+    def close(self) -> None:
+        """Give the lock back."""
+        if self._hold is not None:
+            self._hold.close()
+            self._hold = None
+
+
+class EpochPart(CutOutput[Staged]):
+    """One part, linked into the hidden folder, where it outlives this process.
+
+    Args:
+        sink: of the writer.
+        folder: of the writer.
+        epoch: the part's.
+        receipt: what is told of the part, but for what its file says.
+        file: holds the rows, encoded but for its end.
+        encoder: writes the end.
+    """
+
+    def __init__(
+        self,
+        sink: FileSink,
+        folder: EpochFolder,
+        epoch: int,
+        receipt: Staged,
+        file: PartFile,
+        encoder: PartEncoder,
+    ) -> None:
+        super().__init__()
+        self._sink, self._folder = sink, folder
+        self._epoch, self._receipt = epoch, receipt
+        self._file, self._encoder = file, encoder
+        self._path: str | None = None
+
+    def _encode(self) -> None:
+        with self._sink.errors():
+            self._encoder.close()
+
+    def _sync(self) -> Staged:
+        with self._sink.errors():
+            self._folder.hold()
+            parts = self._folder.parts
+            if self._path is None:
+                path = os.path.join(parts.hidden, parts.stem(self._receipt.instance, self._epoch))
+                self._path = self._file.link_free(path, self._sink.format.suffix)
+            sync_folder(parts.hidden)
+            found = os.stat(self._path)
+        self._file.close()
+        return replace(self._receipt, nbytes=found.st_size, path=self._path, inode=found.st_ino)
+
+    def _free(self) -> None:
+        if not self._is_encoded:
+            self._encoder.drop()
+        self._file.close()
