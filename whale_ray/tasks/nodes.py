@@ -113,6 +113,9 @@ class Node:
     def suspend(self) -> None:
         """Read no more from outside the job, and do not end."""
 
+    def hurry(self, hurried: bool) -> None:
+        """Read little at a time from outside the job, or as much as before."""
+
     def poll(self, now_ns: int) -> bool:
         """Read one batch from outside the job, or do what is due; return whether it did."""
         return False

@@ -3,6 +3,8 @@
 A read and all that is fused after the source is one turn of a worker, and markers, other sources
 and other operators wait for its end. So it is short where functions of Python take each row. Where
 rows are read and computed with in columns, a turn of few rows is mostly calls: there it has more.
+While the markers of a checkpoint are on their way through a worker, it reads an eighth of that:
+a marker waits behind what is in its ring, and behind a read for each turn that this takes.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ __all__ = ["ROWS", "ROWS_IN_COLUMNS", "ReadSize", "read_size"]
 
 ROWS = 8192
 ROWS_IN_COLUMNS = 32_768
+HURRIED_SHARE = 8
 READ_BYTES = 2 << 20
 """Larger reads leave the processor's caches, and wait as copies where an edge has no room."""
 
@@ -32,18 +35,24 @@ class ReadSize:
     """The rows of a read: so many that they fill `READ_BYTES`, within two bounds.
 
     Attributes:
-        rows: of the next read.
+        hurried: whether markers wait for the end of each read.
     """
 
     def __init__(self, least: int, most: int) -> None:
         self._least, self._most = least, most
-        self.rows = least
+        self._rows = least
+        self.hurried = False
+
+    @property
+    def rows(self) -> int:
+        """The rows of the next read."""
+        return max(1, self._rows // HURRIED_SHARE) if self.hurried else self._rows
 
     def note(self, batch: Batch) -> None:
         """Learn from a batch that was read how wide its rows are."""
         if self._least < self._most and batch.num_rows:
             fitting = READ_BYTES * batch.num_rows // max(batch.nbytes, 1)
-            self.rows = max(self._least, min(self._most, fitting))
+            self._rows = max(self._least, min(self._most, fitting))
 
 
 def read_size(rows: int, source: Source, followers: Iterable[OperatorNode]) -> ReadSize:

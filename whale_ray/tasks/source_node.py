@@ -99,6 +99,10 @@ class SourceNode(Node):
         """Read no more, and do not end unless it is drained."""
         self._suspended = True
 
+    def hurry(self, hurried: bool) -> None:
+        """See `Node.hurry`."""
+        self._read_size.hurried = hurried
+
     def poll(self, now_ns: int) -> bool:
         """Read and pass on one batch if there is one; return whether anything happened."""
         if self.ended or (self._suspended and not self._draining):

@@ -191,6 +191,10 @@ class StageTask:
         """Let a source read no more, without an end."""
         self._head.suspend()
 
+    def hurry(self, hurried: bool) -> None:
+        """Let a source read little at a time, or as much as before: markers wait for its turns."""
+        self._head.hurry(hurried)
+
     def deadlines_ns(self, now_ns: int) -> Iterator[int]:
         """Yield when its writers, and its head, are due for a turn; monotonic ns."""
         for writer in self.writers:

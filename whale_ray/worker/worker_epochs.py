@@ -54,6 +54,8 @@ class WorkerEpochs:
                 last=last,
             )
         self._stages = tuple(self.by_stage.values())
+        self._tasks = tuple(tasks)
+        self._under_way: int | None = None  # the epoch whose markers some stage here lacks
         self._kept = kept
         self._lock = threading.Lock()
         # The latest of each kind: the controller leads one epoch at a time.
@@ -91,13 +93,26 @@ class WorkerEpochs:
                 stage.durable(durable.epoch)
             if isinstance(begun, InjectMarker):
                 stage.inject(begun)
+        under_way = self._under_way if begun is None else begun.epoch
+        if under_way is not None and forgotten is not None and under_way <= forgotten.epoch:
+            under_way = None
+        self._hurry_for(under_way)
 
     def turn(self, now_ns: int) -> bool:
         """Give every stage its turn; return whether anything happened."""
         moved = False
         for stage in self._stages:
             moved |= stage.turn(now_ns)
+        epoch = self._under_way
+        if epoch is not None and all(one.ended or one.behind >= epoch for one in self._stages):
+            self._hurry_for(None)
         return moved
+
+    def _hurry_for(self, epoch: int | None) -> None:
+        """Let sources read little until the markers of an epoch have come to all stages."""
+        self._under_way = epoch
+        for task in self._tasks:
+            task.hurry(epoch is not None)
 
 
 def _producers(plan: PhysicalPlan, stage: int, worker: int) -> dict[int, tuple[int, ...]]:

@@ -47,7 +47,7 @@ def stage(sink: Sink, job: str, batch: Batch, epoch: int, instance: int = 0) -> 
         writer.abort()
         raise
     assert staged is not None
-    cast(Any, writer)._hold.close()  # the kernel would
+    cast(Any, writer)._epochs.close()  # the kernel would
     return staged
 
 

@@ -12,6 +12,7 @@ from tests.whale_ray.worker.ring_jobs import Counting, EpochJob, Keep, Numbered,
 from whale_ray.configs.errors import OutputError
 from whale_ray.operators.snapshots import OperatorSnapshot
 from whale_ray.state.epochs.messages import EpochDurable, EpochForgotten, InjectMarker
+from whale_ray.tasks.source_node import SourceNode
 
 SETTINGS = {
     "transport.ring_bytes": 65_536,
@@ -148,3 +149,27 @@ def test_a_stage_that_is_told_of_an_epoch_twice_or_late_does_nothing() -> None:
         job.tell_all(InjectMarker(5))
         assert not job.turn()
         assert not record.told
+
+
+def reads_of(job: EpochJob) -> set[int]:
+    """Give the epochs of all workers a turn; return how many rows the sources read at a time."""
+    for worker in job.workers:
+        assert worker._epochs is not None
+        worker._epochs.turn(job.now_ns)
+    heads = (task.nodes[0] for worker in job.workers for task in worker._tasks)
+    return {head._read_size.rows for head in heads if isinstance(head, SourceNode)}
+
+
+def test_sources_read_little_until_the_markers_have_come_everywhere_or_do_not_count() -> None:
+    record = Record()
+    with EpochJob(two_stages(record), 2, record, SETTINGS) as job:
+        (usual,) = reads_of(job)
+        job.tell_all(InjectMarker(1))
+        assert reads_of(job) == {usual // 8}
+        while not job.is_whole(1):
+            job.turn()
+        assert reads_of(job) == {usual}
+        job.tell_all(EpochForgotten(2))
+        job.tell_all(InjectMarker(2))
+        job.tell_all(EpochForgotten(2))
+        assert reads_of(job) == {usual}

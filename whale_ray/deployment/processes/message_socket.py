@@ -25,8 +25,8 @@ class MessageSocket:
 
     def send(self, message: bytes) -> None:
         """Send a message; raises OSError if the peer is gone."""
-        self._socket.sendall(_LENGTH.pack(len(message)))
-        self._socket.sendall(message)
+        # In one call: else the peer wakes for the length, and takes this thread's processor.
+        self._socket.sendall(_LENGTH.pack(len(message)) + message)
 
     def receive(self) -> bytearray:
         """Return the next message; raises EOFError, or OSError, if the peer is gone."""

@@ -36,6 +36,11 @@ from .message_socket import MessageSocket
 _Call = tuple[int, str, tuple[Any, ...]]
 _CALLS_MAX = 64
 _ROW_MESSAGES_MAX = 16
+_SWITCH_S = 0.0005
+"""How long the loop waits for a thread that has the GIL, such as the one that writes snapshots.
+
+Python's default of 5 ms is longer than a turn, and each call that gives the GIL away may cost it.
+"""
 _UNSENT_MAX = 65_536
 """Far more lines than a signal handler prints, and more than the limit of lines lets through."""
 
@@ -187,6 +192,7 @@ def _show_name(name: str) -> None:
 def run_member(connection: int, index: int, address: str) -> None:
     """Serve the driver's socket, file descriptor `connection`, then end the process."""
     leave_stops_to_the_controller()
+    sys.setswitchinterval(_SWITCH_S)
     ProcessWorker(MessageSocket(socket.socket(fileno=connection)), index, address).serve()
     # Threads of user code that do not end must not keep the process.
     sys.stdout.flush()

@@ -14,10 +14,11 @@ from .numbered_rows import NumberedRows
 
 if TYPE_CHECKING:
     from ....api.job import Job
+    from ....api.topology import Stream, Topology
     from ....operators.process import Output
     from ....transport.wire.batch import Batch
 
-__all__ = ["rows_counted", "settings_of", "start", "wait_for"]
+__all__ = ["counted_rows", "rows_counted", "settings_of", "start", "submitted", "wait_for"]
 
 WAIT_S_MAX = 300.0
 _CLOCK = SystemClock()
@@ -48,17 +49,28 @@ def start(
     source_alone: bool = False,
 ) -> Job:
     """Start the job on two processes; with `source_alone`, one has nothing but the source."""
-    from .... import Topology, columns, sinks
-    from ....api.submission import submit
+    from .... import columns, sinks
+
+    topology, counted = counted_rows(source, 1 if source_alone else 2)
+    counted.sink(sinks.each(columns(passed)), id="out", parallelism=1)
+    alone = {"runtime.source_workers": 1} if source_alone else {}
+    return submitted(topology, {**settings, **alone})
+
+
+def counted_rows(source: NumberedRows, parallelism: int = 2) -> tuple[Topology, Stream]:
+    """Return a topology, and in it the stream of what `Counted` makes of the source's rows."""
+    from .... import Topology
 
     topology = Topology("counted")
     rows = topology.source(source, id="rows")
-    counted = rows.key_by("key").process(
-        Counted, id="counted", parallelism=1 if source_alone else 2
-    )
-    counted.sink(sinks.each(columns(passed)), id="out", parallelism=1)
-    alone = {"runtime.source_workers": 1} if source_alone else {}
-    return submit(topology, on="processes", workers=2, settings={**settings, **alone})
+    return topology, rows.key_by("key").process(Counted, id="counted", parallelism=parallelism)
+
+
+def submitted(topology: Topology, settings: Mapping[str, Any]) -> Job:
+    """Start a job on two processes."""
+    from ....api.submission import submit
+
+    return submit(topology, on="processes", workers=2, settings=settings)
 
 
 def wait_for(job: Job, what: str, is_so: Callable[[], bool]) -> None:
