@@ -50,6 +50,7 @@ _LOADED = (
     "...operators.joins.join_streams",
     "...operators.keyed.keyed_process",
     "...operators.windows.aggregate_windows",
+    "...api.topology",  # what builds a topology is loaded with the module whose functions it uses
 )
 
 Launch = Callable[..., "subprocess.Popen[Any]"]
