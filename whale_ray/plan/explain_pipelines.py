@@ -113,9 +113,10 @@ def _of_chain(
     yield from _in_one_loop(chain[:compiled])
     if compiled < len(chain):
         yield chain[compiled].id, (_INTERPRETED, why)
+    rest = chain[compiled + 1 :]
+    if rest:
         before = schema if loop is None else loop.schemas[-1]
-        after = schema_after(steps[compiled], before)
-        yield from _of_chain(chain[compiled + 1 :], after, mode)
+        yield from _of_chain(rest, schema_after(steps[compiled], before), mode)
 
 
 def _in_one_loop(chain: Sequence[OperatorNode]) -> Iterator[tuple[str, tuple[str, str]]]:
