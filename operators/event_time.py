@@ -303,24 +303,19 @@ class EventTimeAssigner:
         """Return which of the times are late, None if none is; advance the watermark."""
         if not times.size:
             return None
-        # before[i] is the latest time of all rows before row i: a running maximum, which also
-        # covers earlier batches.
-        before = np.empty(times.size + 1, np.int64)
-        before[0] = self._latest_ns
-        np.maximum.accumulate(times, out=before[1:])
-        if before[1] < self._latest_ns:
-            np.maximum(before[1:], self._latest_ns, out=before[1:])
-        late = times < before[:-1] - self._behind_ns
-        any_late = bool(late.any())
-        if any_late:
-            self.late_rows += int(np.count_nonzero(late))
-        if any_late and self._event_time.on_late == "fail":
-            index = int(np.argmax(late))
-            row = index if usable is None else int(np.flatnonzero(usable)[index])
-            raise BadRowError(self._late_message(row, int(times[index]), int(before[index])))
-        self._latest_ns = int(before[-1])
+        from .event_time_kernels import mark_late  # numba is not loaded to build a topology
+
+        late = np.empty(times.size, np.bool_)
+        latest_ns, count, first, before_ns = mark_late(
+            times, self._latest_ns, self._behind_ns, late
+        )
+        self.late_rows += count
+        if count and self._event_time.on_late == "fail":
+            row = first if usable is None else int(np.flatnonzero(usable)[first])
+            raise BadRowError(self._late_message(row, int(times[first]), before_ns))
+        self._latest_ns = latest_ns
         self.watermark_ns = max(self._latest_ns - self._behind_ns - 1, NO_WATERMARK_NS)
-        return late if any_late and self._event_time.on_late == "drop" else None
+        return late if count and self._event_time.on_late == "drop" else None
 
     def _where(self, row: int) -> str:
         return f"{self._source}, row {self._rows + row}"

@@ -26,8 +26,9 @@ from .deltas import DeltaForm, delta_columns
 from .group_memtable import GroupMemtable
 from .group_state import CHANGED, GroupState
 from .grouping import SLICE
+from .held_deltas import HeldDeltas, are_different, chosen_rows
 from .sealed_windows import dated
-from .slices import slices_of
+from .slices import WholeInput, slices_of
 from .time_windows import NO_WATERMARK_NS, TimeWindows
 from .trigger import Trigger
 from .window_results import WindowResults
@@ -58,6 +59,7 @@ class AggregateWindows(TimeWindows):
         self._changed: list[tuple[Int64s, Int64s]] = []
         self._trigger = Trigger(aggregation.trigger_ns)
         self._memtable: GroupMemtable | None = None  # once groups are on the disk
+        self._held = HeldDeltas()
         self._merges = 0  # names the slice of `_merged` in which a window's groups are merged
 
     def on_batch(self, batch: Batch, out: Output) -> None:
@@ -75,6 +77,7 @@ class AggregateWindows(TimeWindows):
 
     def _add_rows(self, batch: Batch, out: Output) -> None:
         self._bound(batch.schema)
+        self._merge_held()
         slices = self._slices.of(batch)
         batch, slices = self._without_late(batch, slices, out)
         if not batch.num_rows:
@@ -91,19 +94,39 @@ class AggregateWindows(TimeWindows):
     def _merge_deltas(self, batch: Batch, columns: DeltaForm) -> None:
         """Add deltas to their groups; none is late, see `partial_windows`."""
         self._bound(columns.inputs)
-        slices, keys = batch.column(columns.slice).data, batch.select(self._asked.keys)
+        slices = batch.column(columns.slice).data
         lateness_ns = self._asked.allowed_lateness_ns
         if self._watermark_ns != NO_WATERMARK_NS and slices.min() < self._slices.first_open(
             self._watermark_ns - lateness_ns
         ):
             msg = f"{self._context.operator_id}: a watermark came before the deltas behind it"
             raise AssertionError(msg)
-        groups = self._taking(batch, slices)
+        self._note_time(batch)
+        self._merge_held()
+        if not self._may_hold or not self._held.take(batch, slices, self._context):
+            self._merge_into(self._taking(batch, slices), batch, slices)
+
+    @property
+    def _may_hold(self) -> bool:
+        """Whether deltas may wait for the watermark, as they are all that windows have at times."""
+        if self._asked.emits_changes or isinstance(self._slices, WholeInput):
+            return False
+        if not self._state.has_fixed_width or self._memtable is not None:
+            return False
+        return len(self._slices.slices_of(0)) == 1
+
+    def _merge_into(self, groups: GroupState, batch: Batch, slices: Int64s) -> None:
+        keys = batch.select(self._asked.keys)
         slots = groups.slots(slices, hash_keys(keys, self._asked.keys)[0], keys)
         with self._results.naming(lambda: keys):
             groups.merge_dumped(slots, batch)
-        self._note_time(batch)
         self._note_taken(groups, slices, slots)
+
+    def _merge_held(self) -> None:
+        """Merge deltas that wait into the groups of their windows."""
+        held = self._held.give_back()
+        if held is not None:
+            self._merge_into(self._taking(*held), *held)
 
     def on_watermark(self, watermark_ns: int, out: Output) -> None:
         """Emit the windows that have ended, and free what no window needs any more."""
@@ -133,7 +156,46 @@ class AggregateWindows(TimeWindows):
 
     def _fire(self, watermark_ns: int, out: Output) -> None:
         if self._asked.output_mode == "append":  # else all that has changed is emitted already
+            whole = self._whole_windows(watermark_ns)
             super()._fire(watermark_ns, out)
+            if whole is not None:
+                self._emit_deltas(*whole, out)
+
+    def _whole_windows(self, watermark_ns: int) -> tuple[Batch, Int64s] | None:
+        """Return the deltas that wait and are all that windows have which end now; merge others.
+
+        Most windows of an aggregate that gets the deltas of one producer are such ones: they need
+        no index, and no memory for their groups. The deltas come by window, with their slices.
+        """
+        slices = self._held.slices
+        if slices is None:
+            return None
+        ended = slices < self._slices.first_unfired(watermark_ns)
+        if not ended.any():
+            return None
+        alone = ended & ~np.isin(slices, self._state.slices)
+        held = self._held.give_back()
+        assert held is not None
+        batch = held[0]
+        if not are_different(slices, hash_keys(batch, self._asked.keys)[0]):
+            alone[:] = False
+        if not alone.all():
+            self._merge_into(self._state, chosen_rows(batch, ~alone), slices[~alone])
+        batch, slices = chosen_rows(batch, alone), slices[alone]
+        if (slices[1:] < slices[:-1]).any():
+            order = np.argsort(slices, kind="stable")
+            batch, slices = batch.take(order), slices[order]
+        return (batch, slices) if len(slices) else None
+
+    def _emit_deltas(self, deltas: Batch, windows: Int64s, out: Output) -> None:
+        """Emit the rows of windows that are single slices, each group of which is one delta."""
+        groups = self._state.dumped(deltas)
+        ones, counts = np.unique(windows, return_counts=True)
+        starts = np.repeat([self._slices.start_ns(one) for one in ones.tolist()], counts)
+        ends = np.repeat([self._slices.end_ns(one) for one in ones.tolist()], counts)
+        keys = deltas.select(self._asked.keys).with_times(None)
+        rows = self._results.rows(keys, groups, np.arange(len(windows)), starts, ends)
+        out.emit(rows, np.maximum(ends - 1, self._watermark_ns + 1))
 
     # -- taking rows --------------------------------------------------------------------------
 
@@ -237,6 +299,7 @@ class AggregateWindows(TimeWindows):
         """Return the groups, after an empty batch with the input's columns."""
         if self._groups is None:
             return
+        self._merge_held()
         self._empty_memtable()
         yield Batch.empty(self._input)
         for slices, slots in self._scanned(nodes):
@@ -278,7 +341,8 @@ class AggregateWindows(TimeWindows):
                 self._wait_with(slices[changed], slots[changed])
 
     def seal(self, epoch: int) -> None:
-        """See `Sealing.seal`."""
+        """See `Sealing.seal`; deltas that wait are merged before."""
+        self._merge_held()
         self._empty_memtable()
         super().seal(epoch)
 
@@ -306,6 +370,7 @@ class AggregateWindows(TimeWindows):
 
     def _go_back(self, beside: Any) -> None:
         self._latest_ns, changed = beside
+        self._held.give_back()
         self._changed = []
         self._trigger.reset()
         for slices, slots in changed:

@@ -23,9 +23,10 @@ from ...state.records import RecordField, RecordLayout
 from ...state.store import KeyedStore
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
-from ..aggregates.accumulator import Accumulator, OutOfRange, SlottedRows, State
+from ..aggregates.accumulator import Accumulator, SlottedRows, State
 from ..sealing import Epochs
 from .batch_combiner import BatchCombiner
+from .dumped_groups import DumpedGroups, numbered
 from .sealed_groups import SealedGroups, value_columns
 from .slice_stores import SliceStores, keys_in_slices
 from .slot_cache import SlotCache
@@ -293,13 +294,13 @@ class GroupState:
         """
         for number, columns in enumerate(inputs):
             accumulator = self._kept[number].accumulator
-            with _numbered(number), self._charging(number, slots):
+            with numbered(number), self._charging(number, slots):
                 accumulator.update(self.state(number), SlottedRows(slots, columns, times))
 
     def merge(self, slots: Int64s, other: GroupState, other_slots: Int64s) -> None:
         """Add groups of another state with the same accumulators; raise as `update`."""
         for number, kept in enumerate(self._kept):
-            with _numbered(number), self._charging(number, slots):
+            with numbered(number), self._charging(number, slots):
                 kept.accumulator.merge(self.state(number), slots, other.state(number), other_slots)
 
     @contextmanager
@@ -336,7 +337,7 @@ class GroupState:
 
     def finish(self, number: int, slots: Int64s) -> Column:
         """Return the results of one accumulator for these groups; raise as `Accumulator.finish`."""
-        with _numbered(number):
+        with numbered(number):
             return self._kept[number].accumulator.finish(self.state(number), slots)
 
     # -- saving and moving --------------------------------------------------------------------
@@ -385,12 +386,7 @@ class GroupState:
 
     def merge_dumped(self, slots: Int64s, batch: Batch) -> None:
         """Add what `dump` returned to the groups of these slots; raise as `update`."""
-        rows = np.arange(batch.num_rows)
-        numbers = np.empty(
-            batch.num_rows, np.dtype([(field.name, field.dtype) for field in self._moved])
-        )
-        dumped = [one for one in self._moved if column_name(one.name) in batch.schema]
-        write_fields(numbers, rows, dumped, batch)
+        rows, numbers = np.arange(batch.num_rows), self._numbers(batch)
         for number, kept in enumerate(self._kept):
             other: dict[str, npt.NDArray[Any]] = {
                 name: numbers[at] for name, at in kept.names.items()
@@ -399,11 +395,26 @@ class GroupState:
                 pickled = batch.column(column_name(f"{number}.{name}")).to_pylist()
                 other[name] = np.empty(len(pickled), object)
                 other[name][:] = [pickle.loads(one) for one in pickled]  # noqa: S301  # from a dump
-            with _numbered(number), self._charging(number, slots):
+            with numbered(number), self._charging(number, slots):
                 for name, sets in kept.sets.items():
                     sets.load(slots, batch.column(column_name(f"{number}.{name}")).to_pylist())
                 if other:
                     kept.accumulator.merge(self.state(number), slots, other, rows)
+
+    def dumped(self, batch: Batch) -> DumpedGroups:
+        """Return the groups of a dump as they are; they must be of numbers alone."""
+        numbers = self._numbers(batch)
+        states = [{name: numbers[at] for name, at in kept.names.items()} for kept in self._kept]
+        return DumpedGroups([kept.accumulator for kept in self._kept], states)
+
+    def _numbers(self, batch: Batch) -> npt.NDArray[Any]:
+        """Return the state in a dump that is numbers, as records."""
+        numbers = np.empty(
+            batch.num_rows, np.dtype([(field.name, field.dtype) for field in self._moved])
+        )
+        dumped = [one for one in self._moved if column_name(one.name) in batch.schema]
+        write_fields(numbers, np.arange(batch.num_rows), dumped, batch)
+        return numbers
 
     def _objects(self) -> Iterator[tuple[str, SlotObjects]]:
         """Yield the fields of objects, with the names of their columns."""
@@ -485,13 +496,3 @@ class GroupState:
     def changed(self) -> npt.NDArray[np.uint8]:
         """A flag per slot for the caller to use; 0 in a new group."""
         return self.field(CHANGED)
-
-
-@contextmanager
-def _numbered(number: int) -> Iterator[None]:
-    """Note in an `OutOfRange` of which accumulator it is."""
-    try:
-        yield
-    except OutOfRange as error:
-        error.number = number
-        raise

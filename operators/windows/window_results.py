@@ -17,6 +17,7 @@ from ..aggregates.accumulator import OutOfRange
 if TYPE_CHECKING:
     from ...transport.wire.types import Schema
     from .aggregation import Aggregation
+    from .dumped_groups import DumpedGroups
     from .group_state import GroupState
 
 __all__ = ["WindowResults"]
@@ -41,7 +42,12 @@ class WindowResults:
         self._operator = operator
 
     def rows(
-        self, keys: Batch, groups: GroupState, slots: Int64s, starts_ns: Int64s, ends_ns: Int64s
+        self,
+        keys: Batch,
+        groups: GroupState | DumpedGroups,
+        slots: Int64s,
+        starts_ns: Int64s,
+        ends_ns: Int64s,
     ) -> Batch:
         """Return one row per group.
 

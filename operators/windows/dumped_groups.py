@@ -1,0 +1,43 @@
+"""`DumpedGroups`: groups of an aggregation outside of any store, as a dump or deltas have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ..aggregates.accumulator import Accumulator, OutOfRange, State
+
+if TYPE_CHECKING:
+    from ...transport.wire.column import Column
+
+__all__ = ["DumpedGroups", "numbered"]
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class DumpedGroups:
+    """Groups that are in no store: their slots are the rows of the dump."""
+
+    accumulators: Sequence[Accumulator]
+    states: Sequence[State]
+
+    def finish(self, number: int, slots: Int64s) -> Column:
+        """See `GroupState.finish`."""
+        with numbered(number):
+            return self.accumulators[number].finish(self.states[number], slots)
+
+
+@contextmanager
+def numbered(number: int) -> Iterator[None]:
+    """Note in an `OutOfRange` of which accumulator it is."""
+    try:
+        yield
+    except OutOfRange as error:
+        error.number = number
+        raise
