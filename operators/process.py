@@ -136,41 +136,41 @@ class Process:
     false, it is called once for all. With event-time ordering it is always called once."""
 
     outputs: ClassVar[tuple[str, ...]] = ("main",)
-    """The names of its outputs. The first one is the stream that `process` returns, the others are
+    """The names of the outputs. The first one is the stream that `process` returns, the others are
     read by `stream.side_output(name)` and written by `out.emit_to(name, …)`. Rows for an output
-    that nobody reads are counted, and go nowhere."""
+    that no operator reads are counted and discarded."""
 
     schemas: Mapping[str, Schema] = MappingProxyType({})
     """As `schema`, for the other outputs, by name."""
 
     takes_late_rows: ClassVar[bool] = False
-    """Whether it takes rows with an event time that its watermark has passed already. It must, to
-    stand after a source with `on_late="pass"`."""
+    """Whether the operator accepts rows whose event time its watermark has passed already. Only
+    such an operator may follow a source with `on_late="pass"`."""
 
     late_outputs: ClassVar[tuple[str, ...]] = ()
-    """Those of its outputs on which it may emit rows that lie behind the watermark."""
+    """The outputs on which the operator may emit rows behind its watermark."""
 
     input_order: ClassVar[InputOrder | None] = None
-    """The order in which it takes its rows unless the user says another: "event time", "arrival",
-    or None: by event time if its streams have event times."""
+    """The order in which the operator gets its rows unless `process(event_time_order=…)` sets
+    another: "event time", "arrival", or None: by event time if its streams have event times."""
 
     declared_state: ClassVar[tuple[str, ...]] = ()
-    """What it keeps for each key in the worker's memory for state, in words, for `explain`. Without
-    any, its state is the object itself."""
+    """A description of the state per key that is kept in the worker's state memory, for `explain`.
+    If empty, the state is the object itself."""
 
     def open(self, context: InstanceContext) -> None:
         """Prepare the instance; called once, before any row."""
 
     schema: Schema | None = None
-    """The columns of rows that it emits one by one, for columns that begin with nulls and for an
-    output without rows. An attribute of the class, or of the object before it is opened."""
+    """The columns of rows that are emitted one by one, needed if a column begins with nulls and for
+    an output without rows. An attribute of the class, or of the object before it is opened."""
 
     def on_batch(self, batch: Batch, out: Output) -> None:
-        """Take the next rows, all at once. The default calls `on_row` for each."""
+        """Process the next rows, all at once. The default calls `on_row` for each."""
         _each_row(self.on_row, batch, out)
 
     def on_row(self, row: Row, out: Output) -> None:
-        """Take one row: `row["name"]` or `row.name`."""
+        """Process one row: `row["name"]` or `row.name`."""
         msg = f"{type(self).__name__} lacks {self.missing()}"
         raise NotImplementedError(msg)
 
@@ -187,8 +187,8 @@ class Process:
     def on_deadline(self, now_ns: int, out: Output) -> None:
         """React to the processing time: `now_ns` (ns since the epoch) has reached `deadline_ns`.
 
-        Move the deadline; it is called again until that lies after now. It is not called any more
-        once the input has ended: finish in `close`.
+        Move the deadline: this is called again until `deadline_ns` is later than now. It is no
+        longer called once the input has ended: finish in `close`.
         """
 
     def close(self, out: Output) -> None:
