@@ -30,6 +30,7 @@ from .compiled_chain import (
     taken,
     types_of_inputs,
 )
+from .loop_function import Begin, LoopFunction, begin_beside
 
 if TYPE_CHECKING:
     from ...transport.wire.column import Column
@@ -76,11 +77,17 @@ class AggregatingChain:
         operators: in the order in which rows pass them, maybe none; a table join as its table.
         partial: the aggregate.
         mode: as for `CompiledChain`.
+        begin: as for `CompiledChain`.
     """
 
     def __init__(
-        self, operators: Sequence[Transform | LookupTable], partial: PartialWindows, mode: Mode
+        self,
+        operators: Sequence[Transform | LookupTable],
+        partial: PartialWindows,
+        mode: Mode,
+        begin: Begin = begin_beside,
     ) -> None:
+        self._begin = begin
         self._operators, self._partial, self._mode = tuple(operators), partial, mode
         self._has_tables = not all(isinstance(one, Transform) for one in operators)
         self._steps: tuple[Step, ...] = ()
@@ -101,20 +108,36 @@ class AggregatingChain:
         if (self._has_tables and not is_due) or not self._partial.takes_from_loop(batch):
             return None
         self._look_at_tables()
-        variant = self._variant(batch, nullable=False)
+        variant = self._variant(batch.schema, nullable=False, has_times=batch.has_times)
         if variant.text is None:
             return None
         columns = [batch.column(name) for name in variant.names]
         if any(column.validity is not None for column in columns):
-            variant = self._variant(batch, nullable=True)
+            variant = self._variant(batch.schema, nullable=True, has_times=batch.has_times)
             if variant.text is None:
                 return None
             columns = [batch.column(name) for name in variant.names]
-        if variant.loop is None and not (is_due or variant.is_kept):
+        loop = variant.function.get(at_once=self._mode == "compiled", is_due=is_due)
+        if loop is None:
             return None
-        if variant.loop is None and not variant.compile(self._code):
-            return None
-        return variant.run(batch, columns, self._partial)
+        variant.find_codes(self._code)
+        return variant.run(loop, batch, columns, self._partial)
+
+    def warm_up(self, schema: Schema, *, has_times: bool) -> bool:
+        """Load or compile the loop of rows that are to come; see `CompiledChain.warm_up`.
+
+        Returns whether there is one, as far as is known before tables are there.
+        """
+        if self._mode == "interpreted" or self._has_tables:
+            return False
+        self._look_at_tables()
+        plain, nullable = (
+            self._variant(schema, nullable=nullable, has_times=has_times)
+            for nullable in (False, True)
+        )
+        plain.function.get(at_once=self._mode == "compiled", is_due=False)
+        nullable.function.get(at_once=False, is_due=False)
+        return plain.text is not None
 
     def _look_at_tables(self) -> None:
         """Forget all loops if a table has other rows."""
@@ -133,48 +156,50 @@ class AggregatingChain:
             found = self._coded[key] = _coded(added.column(key.name))
         return found
 
-    def _variant(self, batch: Batch, *, nullable: bool) -> _AggregatingLoop:
-        key = batch.schema, nullable, batch.has_times
+    def _variant(self, schema: Schema, *, nullable: bool, has_times: bool) -> _AggregatingLoop:
+        key = schema, nullable, has_times
         found = self._variants.get(key)
         if found is None:
             try:
                 text = write_aggregating_loop(
                     self._steps,
                     self._partial.asked,
-                    batch.schema,
+                    schema,
                     nullable=nullable,
-                    has_times=batch.has_times,
+                    has_times=has_times,
                 )
             except NotCompilable:
                 text = None
-            found = self._variants[key] = _AggregatingLoop(batch.schema, text)
+            found = self._variants[key] = _AggregatingLoop(schema, text, self._begin)
         return found
 
 
 class _AggregatingLoop:
     """One loop: for rows of one schema, with or without nulls, with or without event times."""
 
-    def __init__(self, schema: Schema, text: AggregatingText | None) -> None:
+    def __init__(self, schema: Schema, text: AggregatingText | None, begin: Begin) -> None:
         self.text = text
         self.names = () if text is None else tuple(schema.names[at] for at in text.columns)
-        self.loop: Any = None
-        self.is_kept = text is not None and is_kept(text)
+        self.function = LoopFunction(
+            self._make, is_kept=text is not None and is_kept(text), begin=begin
+        )
         self._schema = schema
         self._codes: list[npt.NDArray[np.int32]] = []
         self._values: dict[int, Column] = {}
 
-    def compile(self, code: Callable[[TableLookup, CodedKey], _Coded]) -> bool:
-        """Compile the loop; if numba refuses it, the rows are left to the operators."""
-        text = self.text
-        assert text is not None
-        self.loop = compiled_or_none(text, self._signature(text))
-        if self.loop is None:
-            self.text = None
-            return False
-        for number, key in text.codes.items():
-            codes, self._values[number] = code(text.lookups[key.lookup], key)
+    def _make(self) -> Any:
+        return (
+            None if self.text is None else compiled_or_none(self.text, self._signature(self.text))
+        )
+
+    def find_codes(self, code: Callable[[TableLookup, CodedKey], _Coded]) -> None:
+        """Learn the codes of keys that are columns of tables, before the first run."""
+        assert self.text is not None
+        if len(self._codes) == len(self.text.codes):
+            return
+        for number, key in self.text.codes.items():
+            codes, self._values[number] = code(self.text.lookups[key.lookup], key)
             self._codes.append(codes)
-        return True
 
     def _signature(self, text: AggregatingText) -> tuple[Any, ...]:
         import numba
@@ -184,7 +209,9 @@ class _AggregatingLoop:
         types += [taken(np.int32) for _ in text.codes]
         return (*types, made(np.int32), made(text.record))
 
-    def run(self, batch: Batch, read: Sequence[Column], partial: PartialWindows) -> Aggregated:
+    def run(
+        self, loop: Any, batch: Batch, read: Sequence[Column], partial: PartialWindows
+    ) -> Aggregated:
         """Aggregate a batch, of which `read` are the columns that `names` names."""
         text = self.text
         assert text is not None
@@ -195,7 +222,7 @@ class _AggregatingLoop:
         start, rows, before = 0, batch.num_rows, 0
         while True:
             groups: LoopGroups = partial.loop_groups
-            stop = self.loop(
+            stop = loop(
                 start, rows, counts, groups.marks, times, *inputs, groups.index, groups.records
             )
             passed = int(counts[-1]) if text.filters else stop

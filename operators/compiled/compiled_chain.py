@@ -20,6 +20,7 @@ from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ..expressions.emitters.code import NotCompilable
 from ..transform_bases import Transform
+from .loop_function import Begin, LoopFunction, begin_beside
 from .loop_text import (
     Computed,
     LookedUp,
@@ -89,13 +90,21 @@ class CompiledChain:
 
     Args:
         operators: in the order in which rows pass them; a table join as its table.
-        mode: `auto` compiles once enough rows have come, or at once what was compiled before; with
-            tables always then, since these are indexed for the loop first.
+        mode: `auto` compiles once enough rows have come, while they go on by the operators, and
+            loads at once what was compiled before; with tables always after so many rows, since
+            these are indexed for the loop first.
+        begin: lets a loop be compiled beside the rows.
     """
 
-    def __init__(self, operators: Sequence[Transform | LookupTable], mode: Mode) -> None:
+    def __init__(
+        self,
+        operators: Sequence[Transform | LookupTable],
+        mode: Mode,
+        begin: Begin = begin_beside,
+    ) -> None:
         self._operators = tuple(operators)
         self._mode = mode
+        self._begin = begin
         self._has_tables = not all(isinstance(one, Transform) for one in operators)
         self._steps: tuple[Step, ...] = ()
         self._rows_seen = 0
@@ -110,20 +119,34 @@ class CompiledChain:
         if self._has_tables and not is_due:
             return None
         self._look_at_tables()
-        variant = self._variant(batch, nullable=False)
+        variant = self._variant(batch.schema, nullable=False, has_times=batch.has_times)
         if variant.text is None:
             return None
         columns = [batch.column(name) for name in variant.names]
         if any(column.validity is not None for column in columns):
-            variant = self._variant(batch, nullable=True)  # of fewer operators, or none, at times
+            # of fewer operators, or none, at times
+            variant = self._variant(batch.schema, nullable=True, has_times=batch.has_times)
             if variant.text is None:
                 return None
             columns = [batch.column(name) for name in variant.names]
-        if variant.loop is None and not (is_due or variant.is_kept):
-            return None
-        if variant.loop is None and not variant.compile():
-            return None
-        return variant.run(batch, columns)
+        loop = variant.function.get(at_once=self._mode == "compiled", is_due=is_due)
+        return None if loop is None else variant.run(loop, batch, columns)
+
+    def warm_up(self, schema: Schema, *, has_times: bool) -> int:
+        """Load or compile the loop of rows that are to come, as far as the mode says so.
+
+        Returns how many operators it takes; none if it depends on tables, which are not there yet.
+        """
+        if self._mode == "interpreted" or self._has_tables:
+            return 0
+        self._look_at_tables()
+        plain, nullable = (
+            self._variant(schema, nullable=nullable, has_times=has_times)
+            for nullable in (False, True)
+        )
+        plain.function.get(at_once=self._mode == "compiled", is_due=False)
+        nullable.function.get(at_once=False, is_due=False)
+        return 0 if plain.text is None else len(plain.text.schemas)
 
     def _look_at_tables(self) -> None:
         """Forget all loops if a table has other rows."""
@@ -132,37 +155,32 @@ class CompiledChain:
             self._steps = steps
             self._variants.clear()
 
-    def _variant(self, batch: Batch, *, nullable: bool) -> _Variant:
-        key = batch.schema, nullable, batch.has_times
+    def _variant(self, schema: Schema, *, nullable: bool, has_times: bool) -> _Variant:
+        key = schema, nullable, has_times
         found = self._variants.get(key)
         if found is None:
-            text, _ = longest_loop(
-                self._steps, batch.schema, nullable=nullable, has_times=batch.has_times
-            )
-            found = self._variants[key] = _Variant(batch.schema, text)
+            text, _ = longest_loop(self._steps, schema, nullable=nullable, has_times=has_times)
+            found = self._variants[key] = _Variant(schema, text, self._begin)
         return found
 
 
 class _Variant:
     """One loop: for rows of one schema, with or without nulls, with or without event times."""
 
-    def __init__(self, schema: Schema, text: LoopText | None) -> None:
+    def __init__(self, schema: Schema, text: LoopText | None, begin: Begin) -> None:
         self.text = text
         self.names = () if text is None else tuple(schema.names[at] for at in text.columns)
-        self.loop: Any = None
-        self.is_kept = text is not None and is_kept(text)
         self._schema = schema
+        self.function = LoopFunction(
+            self._make, is_kept=text is not None and is_kept(text), begin=begin
+        )
 
-    def compile(self) -> bool:
-        """Compile the loop; if numba refuses it, say so once, and leave the rows to the kernels."""
-        assert self.text is not None
-        signature = _signature(self.text, self._schema)
-        self.loop = compiled_or_none(self.text, signature)
-        if self.loop is None:
-            self.text = None
-        return self.loop is not None
+    def _make(self) -> Any:
+        if self.text is None:
+            return None
+        return compiled_or_none(self.text, _signature(self.text, self._schema))
 
-    def run(self, batch: Batch, read: Sequence[Column]) -> Passing | None:
+    def run(self, loop: Any, batch: Batch, read: Sequence[Column]) -> Passing | None:
         """Return what comes of a batch, of which `read` are the columns that `names` names.
 
         None if a user's function raised for one of its rows.
@@ -181,9 +199,7 @@ class _Variant:
         arrays = input_arrays(text, read)
         numbers = {lookup: np.empty(rows, np.int64) for lookup in text.numbered}
         try:
-            self.loop(
-                rows, counts, selected, times, times_out, *arrays, *numbers.values(), *written
-            )
+            loop(rows, counts, selected, times, times_out, *arrays, *numbers.values(), *written)
         except Exception:
             if text.functions:  # one of the user's raised: its operator says for what
                 return None

@@ -195,7 +195,7 @@ class ChainWriter:
         outputs = self._outputs(schemas[-1])
         computes = self.lookups or any(isinstance(one, Computed) for one in outputs)
         if not self.conditions and not computes:
-            msg = "it computes nothing"
+            msg = "it only chooses or renames columns"
             raise NothingToCompute(msg)
         selects = bool(self.conditions) and any(
             isinstance(one, Passed) and not one.copied for one in outputs

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, cast
 from ..configs.errors import WhaleError
 from ..operators.joins.table_join import TableJoin
 from ..operators.keyed.keyed_process import KeyedProcess
-from ..operators.transforms import FilterExpression, MapExpressions
+from ..operators.transforms import (
+    FilterExpression,
+    FilterRows,
+    FlatMapRows,
+    MapExpressions,
+    MapRows,
+)
 from ..operators.windows.partial_aggregation import PartialAggregation
 from .columns import known_columns
 from .explanation import Table
@@ -85,6 +91,8 @@ def _may_be_in_loop(node: OperatorNode) -> bool:
 def _of_chain(
     chain: Sequence[OperatorNode], schema: Schema | None, mode: str
 ) -> Iterator[tuple[str, tuple[str, str]]]:
+    if not chain:
+        return
     if mode == "interpreted":
         for node in chain:
             has_kernels = isinstance(node.payload, TableJoin | PartialAggregation)
@@ -157,17 +165,26 @@ def _of_other(node: OperatorNode) -> tuple[str, str]:
     payload = node.payload
     match node.kind:
         case OperatorKind.SOURCE:
+            if node.event_time is None:
+                return _INTERPRETED, "it reads batches"
             return _INTERPRETED, "it reads batches; event times are assigned by numpy"
         case OperatorKind.TABLE_JOIN:
             return _INTERPRETED, _OWN_KERNELS
         case OperatorKind.SINK:
             return _INTERPRETED, "it writes batches"
         case OperatorKind.TRANSFORM:
-            return _INTERPRETED, "a function of Python"
+            return _INTERPRETED, _why_not(payload)
     made = getattr(payload, "func", payload)
     if isinstance(made, type) and issubclass(made, KeyedProcess):
         if getattr(made.on_row, "is_compiled", False):
             return "compiled loop", "on_row, once per batch"
     elif type(made).__module__.startswith(_OPERATORS):
         return _INTERPRETED, _OWN_KERNELS
-    return _INTERPRETED, "a class of Python"
+    return _INTERPRETED, "a Python class"
+
+
+def _why_not(transform: object) -> str:
+    """Return why a transform by a function is in no loop."""
+    if isinstance(transform, FilterRows | MapRows | FlatMapRows):
+        return "a Python function, called for every row; expressions can be compiled"
+    return "a Python function, called once per batch"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from ..configs.errors import WhaleError
@@ -41,6 +41,21 @@ class CompiledTransforms:
         self._aggregating = (
             None if ending is None else AggregatingChain(operators, ending.partial, mode)
         )
+
+    def warm_up(self, schema: Schema, *, has_times: bool) -> int:
+        """Load or compile what rows with these columns will need.
+
+        Returns how many operators that does, a partial aggregate among them.
+        """
+        if self._aggregating is not None and self._aggregating.warm_up(schema, has_times=has_times):
+            return len(self._nodes) + 1
+        return self._chain.warm_up(schema, has_times=has_times)
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """The ids of the operators, in the order in which rows pass them."""
+        ending = () if self._ending is None else (self._ending.context.operator_id,)
+        return (*(node.context.operator_id for node in self._nodes), *ending)
 
     def take(self, batch: Batch) -> bool:
         """Take rows; return False if the operators themselves must."""
@@ -121,3 +136,24 @@ def compile_transforms(nodes: Iterable[Node], mode: Mode) -> None:
         while (after := found.get(id(chain[-1].output))) is not None:
             chain.append(after)
         node.compiled = CompiledTransforms(chain, endings.get(id(chain[-1].output)), mode)
+
+
+def warm_up_loops(
+    nodes: Iterable[Node], columns_before: Callable[[str], Schema | None], *, has_times: bool
+) -> None:
+    """Load or compile the loops of a task before its first row, where the columns are known.
+
+    Args:
+        nodes: of the task, those upstream first.
+        columns_before: the columns of an operator's rows, by its id.
+        has_times: whether rows have event times.
+    """
+    done: set[str] = set()
+    for node in nodes:
+        loops = getattr(node, "compiled", None)
+        name = node.context.operator_id
+        if not isinstance(loops, CompiledTransforms) or name in done:
+            continue
+        schema = columns_before(name)
+        if schema is not None:
+            done.update(loops.operators[: loops.warm_up(schema, has_times=has_times)])

@@ -8,7 +8,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
-from ..configs.errors import InputError
+from ..configs.errors import InputError, WhaleError
 from ..configs.settings import Settings
 from ..operators.compiled.compiled_chain import Mode
 from ..operators.event_time import EventTimeAssigner
@@ -26,7 +26,8 @@ from ..plan.assignment import (
     job_is_bounded,
     output_token,
 )
-from ..plan.logical import MAIN, OperatorKind, OperatorNode
+from ..plan.columns import known_columns
+from ..plan.logical import MAIN, OperatorKind, OperatorNode, OutputKey
 from ..plan.physical import Edge, PhysicalPlan, Stage, watermark_slots
 from ..plan.side_inputs import sources_of_side_inputs
 from ..state.budget import StateBudget
@@ -35,7 +36,7 @@ from ..state.spill import SpillFile
 from ..transport.clock import Clock
 from ..transport.slicing import StreamSlicer
 from .addressing import AddressingStrategy, KeyedAddressing, OneWorker, WorkerOriented
-from .compiled_transforms import compile_transforms
+from .compiled_transforms import compile_transforms, warm_up_loops
 from .edge_writer import EdgeWriter, Stamp
 from .flow import Downstream, FanOut
 from .instance_oriented import InstanceOriented
@@ -55,6 +56,7 @@ from .table_join_node import TableJoinNode
 if TYPE_CHECKING:
     from ..operators.joins.broadcast_table import BroadcastTable
     from ..operators.windows.partial_aggregation import PartialAggregation
+    from ..transport.wire.types import Schema
 
 
 class TaskBuilder:
@@ -85,6 +87,7 @@ class TaskBuilder:
         self._checkpoints = has_checkpoints(assignment)
         self._state_budget = state_budget
         self._tables: dict[str, BroadcastTable] = {}
+        self._columns: dict[OutputKey, Schema | None] | None = None
         self._of_tables = sources_of_side_inputs(assignment.plan.logical)
 
     def build(self) -> list[StageTask]:
@@ -297,6 +300,15 @@ class TaskBuilder:
         """Whether filters and projections are compiled."""
         return self._settings.runtime.pipelines
 
+    def columns_before(self, operator: str) -> Schema | None:
+        """Return the columns of an operator's first input; None if they are not known yet."""
+        if self._columns is None:
+            try:
+                self._columns = known_columns(self._plan.logical)
+            except WhaleError:  # what is wrong is said where it is used
+                self._columns = {}
+        return self._columns.get(self._plan.operator(operator).inputs[0].source)
+
     @property
     def plan(self) -> PhysicalPlan:
         """The plan that is built from."""
@@ -330,6 +342,7 @@ class _TaskAssembly:
         order = {operator: place for place, operator in enumerate(self._stage.operators)}
         nodes = sorted(self._nodes, key=lambda node: order[node.context.operator_id])
         compile_transforms(nodes, self._builder.pipelines)
+        warm_up_loops(nodes, self._builder.columns_before, has_times=self._has_times())
         source = self._instances[0]
         return StageTask(
             self._stage,
@@ -342,6 +355,14 @@ class _TaskAssembly:
             self._late_after_idleness(head),
             self._side_inputs(),
         )
+
+    def _has_times(self) -> bool:
+        """Whether the rows of the task have event times."""
+        plan = self._builder.plan
+        head = plan.operator(self._stage.head)
+        if head.kind is OperatorKind.SOURCE:
+            return head.event_time is not None
+        return any(edge.carries_time for edge in plan.in_edges(self._stage.id))
 
     def _side_inputs(self) -> dict[tuple[str, int], SideInput]:
         """Return the side inputs of the stage's operators, by operator and port."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -174,7 +175,7 @@ def test_the_cases_use_every_emitter() -> None:
             MapExpressions({"x": col("i32") + lit(0.5).cast("decimal(3, 1)")}, False),
             "values of type decimal128(3, 1) in CAST(0.5 AS decimal128(3, 1))",
         ),
-        (MapExpressions({"x": col("i32")}, False), "it computes nothing"),
+        (MapExpressions({"x": col("i32")}, False), "it only chooses or renames columns"),
         (MapExpressions({"x": lit("text")}, False), "a column of constant string"),
     ],
 )
@@ -251,8 +252,13 @@ def test_a_loop_that_nulls_make_shorter_leaves_the_later_operators_alone(
 
 def test_auto_compiles_once_a_million_rows_have_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whale_ray.transport.generated.is_kept", lambda text: False)
-    chain = _chain("auto")
-    assert chain.pass_through(_rows(1 << 20)) is None
+    begun: list[Callable[[], None]] = []
+    condition = FilterExpression(col("n") % 7 == lit(1).cast("int"))
+    chain = CompiledChain([condition], "auto", begun.append)
+    assert chain.pass_through(_rows(1 << 20)) is None and not begun
+    assert [chain.pass_through(_rows(10)) for _ in range(2)] == [None, None]
+    (compile_it,) = begun
+    compile_it()
     passed = chain.pass_through(_rows(10))
     assert passed is not None and passed.counts == (2,)
 

@@ -47,6 +47,15 @@ def _ran(mode: str) -> tuple[list[Any], dict[str, tuple[int, int]]]:
     }
 
 
+def test_what_ends_a_chain_interpreted_is_explained() -> None:
+    topology = whale.Topology("ends")
+    rows = topology.source(whale.sources.arrow(_table()), id="rows")
+    kept = rows.filter(whale.col("n") > 2, id="kept")
+    kept.select(functions.upper("kind").alias("loud"), id="loud").sink(whale.sinks.collect())
+    explained = str(topology.explain())
+    assert "upper, which has no compiled form, in upper(kind)" in explained
+
+
 def test_compiled_and_interpreted_give_the_same_rows_and_counts() -> None:
     interpreted, compiled = _ran("interpreted"), _ran("compiled")
     assert compiled == interpreted

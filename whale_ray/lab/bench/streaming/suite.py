@@ -15,6 +15,7 @@ from . import pictures
 from .bandwidth import bandwidth_rows
 from .cells import Found, found_by
 from .disorder import disorder_rows
+from .first_result import first_result_rows
 from .handles import handle_rows
 from .inputs import (
     InputFiles,
@@ -51,6 +52,7 @@ PARTS = (
     "handles",
     "disorder",
     "loops",
+    "first-result",
     "bandwidth",
 )
 """What `--only` chooses from; the first five are those of the workloads."""
@@ -151,6 +153,8 @@ def _rows(run: _StreamingRun, parts: tuple[str, ...], quick: bool) -> list[Bench
         rows += disorder_rows(inputs(), run.repetitions)
     if "loops" in parts:
         rows += loop_rows(quick)
+    if "first-result" in parts:
+        rows += first_result_rows(quick)
     return rows
 
 

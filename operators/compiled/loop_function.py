@@ -1,0 +1,70 @@
+"""`LoopFunction`: the machine code of a loop, compiled before the first row or beside the rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, TypeAlias
+
+__all__ = ["Begin", "LoopFunction", "begin_beside"]
+
+_log = logging.getLogger(__name__)
+
+Begin: TypeAlias = "Callable[[Callable[[], None]], object]"
+"""Begins some work, and returns before it is done."""
+
+
+class LoopFunction:
+    """A function that may not be compiled yet.
+
+    Args:
+        make: compiles it; None if that is refused.
+        is_kept: whether it was compiled before, so that it is only loaded.
+        begin: lets it be compiled while the rows go on without it.
+    """
+
+    def __init__(self, make: Callable[[], Any], *, is_kept: bool, begin: Begin) -> None:
+        self._make, self._is_kept, self._begin = make, is_kept, begin
+        self._begun = False
+        self._function: Any = None
+
+    def get(self, *, at_once: bool, is_due: bool) -> Any:
+        """Return the function; None while it is not there, or if it is refused.
+
+        Args:
+            at_once: compile it now, if it was not tried before; what is kept is loaded in any case.
+            is_due: else begin to compile it, if that has not begun.
+        """
+        if not self._begun and (at_once or self._is_kept):
+            self._begun = True
+            self._compile()
+        elif not self._begun and is_due:
+            self._begun = True
+            self._begin(self._compile)
+        return self._function
+
+    def _compile(self) -> None:
+        self._function = self._make()
+
+
+def begin_beside(work: Callable[[], None]) -> object:
+    """Begin some work in the one thread of this process that compiles loops.
+
+    numba compiles one function at a time, whatever the number of threads. A process that ends waits
+    for what has begun.
+    """
+    return _thread().submit(_noting_failure, work)
+
+
+def _noting_failure(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except Exception:  # noqa: BLE001  # there is nobody to raise it to; the rows go on without
+        _log.exception("whale-ray: a loop cannot be compiled and is interpreted")
+
+
+@cache
+def _thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="whale-ray-compiles")

@@ -1,0 +1,65 @@
+"""Loops are compiled or loaded before the first row is read, for the columns that are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import whale_ray as whale
+from whale_ray.tasks.source_node import SourceNode
+from whale_ray.transport import generated
+
+
+def _run(mode: str, table: pa.Table) -> list[Any]:
+    topology = whale.Topology("warm")
+    rows = topology.source(whale.sources.arrow(table), id="rows", event_time="at")
+    kept = rows.filter(whale.col("n") % 3 == 0, id="kept")
+    halves = kept.with_column("half", whale.col("n") / 2, id="halves")
+    texts = halves.with_column("text", whale.col("n").cast("string"), id="texts")
+    texts.filter(whale.col("half") > 2, id="some").sink(whale.sinks.collect(), id="out")
+    settings = {"runtime.pipelines": mode, "runtime.source_batch_rows": 64}
+    return whale.run(topology, settings=settings).results("out").to_arrow().to_pylist()
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note what happens: loops that are compiled or loaded, and reads of the source."""
+    noted: list[str] = []
+    compile_text, read = generated.compile_text, SourceNode._read
+
+    def compiling(*arguments: Any, **options: Any) -> Any:
+        noted.append("loop")
+        return compile_text(*arguments, **options)
+
+    def reading(node: SourceNode, now_ns: int) -> bool:
+        noted.append("read")
+        return read(node, now_ns)
+
+    monkeypatch.setattr(generated, "compile_text", compiling)
+    monkeypatch.setattr(SourceNode, "_read", reading)
+    return noted
+
+
+def _table(rows: int = 200) -> pa.Table:
+    numbers = np.arange(rows)
+    return pa.table({"at": pa.array(numbers, pa.timestamp("ms")), "n": numbers})
+
+
+def test_loops_are_there_before_the_first_row(
+    events: list[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    expected = _run("interpreted", _table())
+    assert "loop" not in events
+    events.clear()
+    assert _run("auto", _table()) == expected
+    assert "loop" not in events  # few rows, and nothing is kept
+    events.clear()
+    assert _run("compiled", _table()) == expected
+    assert events[:3] == ["loop", "loop", "read"] and events.count("loop") == 2
+    events.clear()
+    assert _run("auto", _table()) == expected
+    assert events[:3] == ["loop", "loop", "read"] and events.count("loop") == 2
