@@ -21,6 +21,7 @@ from typing import Any
 import llvmlite
 import llvmlite.binding
 import numba
+from numba.core import config
 
 from .compiled_folder import FOLDER_VARIABLE, NOT_KEPT_VARIABLE, folder_of_own
 from .compiling import njit
@@ -69,7 +70,11 @@ def is_kept(text: str) -> bool:
     if folder is None:
         return False
     path = folder / _file_name(text)
-    return path.is_file() and any(folder.joinpath("__pycache__").glob(f"{path.stem}.*.nbi"))
+    index = f"{path.stem}.*.nbi"
+    places = [folder / "__pycache__"]
+    if config.CACHE_DIR:  # where numba keeps each folder's functions in a folder of its own
+        places += Path(config.CACHE_DIR).glob(f"{folder.name}_*")
+    return path.is_file() and any(next(place.glob(index), None) for place in places)
 
 
 def _kept_file(text: str) -> Path | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from numba.core import config
 
 import whale_ray as whale
 from whale_ray.tasks.source_node import SourceNode
@@ -48,10 +50,12 @@ def _table(rows: int = 200) -> pa.Table:
     return pa.table({"at": pa.array(numbers, pa.timestamp("ms")), "n": numbers})
 
 
+@pytest.mark.parametrize("numba_knows", [False, True])
 def test_loops_are_there_before_the_first_row(
-    events: list[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    events: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numba_knows: bool
 ) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path) if numba_knows else "")
     expected = _run("interpreted", _table())
     assert "loop" not in events
     events.clear()

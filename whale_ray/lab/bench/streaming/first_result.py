@@ -79,12 +79,12 @@ def _row(name: str, taken: list[tuple[float, float]], most_s: float) -> BenchRow
 
 
 def _write(file: Path) -> None:
-    random = np.random.default_rng(0)
+    drawn = np.random.default_rng(0)
     columns = {
         "at": pa.array(np.arange(ROWS) * 1000, pa.timestamp("us")),
-        "key": random.integers(0, 100, ROWS),
-        "value": random.random(ROWS),
-        "kind": np.array(["view", "click", "purchase"])[random.integers(0, 3, ROWS)],
+        "key": drawn.integers(0, 100, ROWS),
+        "value": drawn.random(ROWS),
+        "kind": np.array(["view", "click", "purchase"])[drawn.integers(0, 3, ROWS)],
     }
     pq.write_table(pa.table(columns), file)
 
