@@ -69,9 +69,12 @@ class SealedRecords:
 
     def changed(self) -> Slots:
         """Return the records that were written to in the segment, ascending: int64 (n,)."""
-        images = self._images.numbers(self._images.of(self.segment - 1, self.segment))
         new = [np.arange(first, stop) for first, stop in self.new]
-        return np.unique(np.concatenate([images, *new]))
+        return np.unique(np.concatenate([self.overwritten(), *new]))
+
+    def overwritten(self) -> Slots:
+        """Return the records written to in the segment that were there before it: int64 (n,)."""
+        return np.unique(self._images.numbers(self._images.of(self.segment - 1, self.segment)))
 
     @property
     def count(self) -> int:

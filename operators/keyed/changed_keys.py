@@ -93,8 +93,8 @@ class _Changes(ChangedRecords):
 
     def _removed_since(self) -> Batch:
         """Return those that are gone since the version before."""
-        changed = self.sealed.changed()
-        then, now = self.sealed.read(changed, before=True), self.sealed.read(changed)
+        written = self.sealed.overwritten()  # a new record has no key that could be gone
+        then, now = self.sealed.read(written, before=True), self.sealed.read(written)
         left = then[is_alive(then) & ~(is_alive(now) & _same_keys(self.sealed.layout, then, now))]
         keys = self.sealed.layout.key_columns(left, np.arange(len(left)), self.sealed.memory)
         return Batch(self.sealed.layout.keys, keys, len(left))
