@@ -200,6 +200,17 @@ def test_the_topology_shows_what_was_counted(ui, page):
     assert page.get_by_role("region", name="Instances of totals").locator("tbody tr").count() == 4
 
 
+def test_a_graph_is_shown_whole_when_the_window_becomes_narrow(ui, page, tmp_path):
+    from playwright.sync_api import expect
+
+    page.goto(f"{ui.url}#/job/{job_ids(ui, page)['finishing']}/topology")
+    last = page.locator(".svelte-flow__node").nth(2)
+    expect(last).to_be_in_viewport(ratio=0.99)
+    page.set_viewport_size({"width": 420, "height": 900})
+    expect(last).to_be_in_viewport(ratio=0.99)
+    page.screenshot(path=tmp_path / "narrow.png", full_page=True)
+
+
 def test_a_failure_shows_the_users_traceback_as_text(ui, page):
     """The message of the error is markup with script, which must neither run nor vanish."""
     page.goto(f"{ui.url}#/job/{job_ids(ui, page)['failing']}/failure")
