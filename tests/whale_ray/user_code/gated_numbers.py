@@ -104,3 +104,21 @@ def kill_worker_once(number: int, at: int, marker: Path) -> int:
         marker.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return number
+
+
+class ManyNumbers(GatedNumbers):
+    """The same in larger turns."""
+
+    turn = 8192
+
+
+class KilledOnce(whale.Process):
+    """Passes rows on; the worker that meets a number is killed, unless that was done before."""
+
+    def __init__(self, at: int, marker: Path) -> None:
+        self._at, self._marker = at, marker
+
+    def on_batch(self, batch: Batch, out: Any) -> None:
+        if (batch.column("number").data == self._at).any():
+            kill_worker_once(self._at, self._at, self._marker)
+        out.emit(batch, batch.times)
