@@ -111,6 +111,13 @@ class IndexTable:
         """Whether there is memory for the next larger table, if the densest one."""
         return self._log.has_room_for_words(self.nbytes // 8 // 4)
 
+    def growth_bytes(self, keys: int) -> int:
+        """Return by how much the table grows if so many keys are added, once at most."""
+        if int(self._at[index.USED]) + keys <= int(self._at[index.LIMIT]):
+            return 0
+        count = self.nbytes // 8
+        return 8 * (max(2 * count, self.usual_buckets) - count)
+
     def replace(self, count: int, *, dense: bool = False) -> None:
         """Take a table of `count` buckets for the one that there is; raise as `grow`."""
         self.finish()

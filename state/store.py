@@ -218,6 +218,10 @@ class KeyedStore(StoreEpochs):
         """Whether its index may grow in memory, with all records on the disk."""
         return self._table.has_room_to_grow
 
+    def growth_bytes(self, keys: int) -> int:
+        """Return by how much its index grows if so many keys are added."""
+        return self._table.growth_bytes(keys)
+
     def set_aside(self, nbytes: int) -> bool:
         """Take memory for something else, for which records go to the disk.
 

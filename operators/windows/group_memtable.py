@@ -46,7 +46,7 @@ class GroupMemtable:
     """The memory in front of the groups of one operator on one worker.
 
     Args:
-        behind: the groups that are on the disk; its memory is taken from theirs, see `open`.
+        stored: the groups that are on the disk; its memory is taken from theirs, see `open`.
         nbytes: how much.
         make: makes groups of the same kind, within a budget.
 
@@ -55,27 +55,27 @@ class GroupMemtable:
     """
 
     def __init__(
-        self, behind: GroupState, nbytes: int, make: Callable[[StateBudget], GroupState]
+        self, stored: GroupState, nbytes: int, make: Callable[[StateBudget], GroupState]
     ) -> None:
-        self._behind, self._nbytes = behind, nbytes
+        self._stored, self._nbytes = behind, nbytes
         self._budget = StateBudget(nbytes + _BEYOND_BYTES)  # `has_room` is asked before
         self.groups = make(self._budget)
 
     @classmethod
     def open(
-        cls, behind: GroupState, limit_bytes: int, make: Callable[[StateBudget], GroupState]
+        cls, stored: GroupState, limit_bytes: int, make: Callable[[StateBudget], GroupState]
     ) -> GroupMemtable | None:
         """Return a new one for groups on the disk; None if they leave no memory for it.
 
         Args:
-            behind: the groups.
+            stored: the groups.
             limit_bytes: the worker's memory for state.
             make: makes groups of the same kind, within a budget.
         """
         nbytes = limit_bytes // _SHARE_OF_BUDGET
-        if nbytes < _BYTES_MIN or not behind.set_aside(nbytes):
+        if nbytes < _BYTES_MIN or not stored.set_aside(nbytes):
             return None
-        return cls(behind, nbytes, make)
+        return cls(stored, nbytes, make)
 
     @property
     def rows_max(self) -> int:
@@ -85,8 +85,8 @@ class GroupMemtable:
     def has_room(self, batch: Batch) -> bool:
         """Whether each of these rows may have a group of its own that is not there yet."""
         used = self._budget.used_bytes + _SORTED_BYTES * len(self.groups)
-        grown = used + used // 4  # its index may double
-        return grown + batch.nbytes + batch.num_rows * self._group_bytes <= self._nbytes
+        added = batch.nbytes + batch.num_rows * self._group_bytes
+        return used + added + self.groups.growth_bytes(batch.num_rows) <= self._nbytes
 
     @property
     def _group_bytes(self) -> int:
@@ -94,17 +94,17 @@ class GroupMemtable:
         return self.groups.record_bytes + _INDEX_BYTES
 
     def emptied(self) -> Iterator[tuple[int, Int64s]]:
-        """Yield all groups, in pieces, in the order in which those behind lie; then forget them.
+        """Yield all groups, in pieces, in the order in which those on the disk lie; then forget them.
 
         Yields:
             their slice, and where they are in `groups`: int64 (n,).
         """
         for slice_ in self.groups.slices:
-            for slots in self._behind.like_ours(self.groups, slice_):
+            for slots in self._stored.like_ours(self.groups, slice_):
                 yield slice_, slots
         self.groups.clear()
 
     def close(self) -> None:
         """Forget all groups, and give the memory back."""
         self.groups.drop()
-        self._behind.give_back(self._nbytes)
+        self._stored.give_back(self._nbytes)

@@ -178,6 +178,10 @@ class GroupState:
         """Whether each of the indexes may grow in memory."""
         return all(store.has_room_for_keys for store in self._stores)
 
+    def growth_bytes(self, groups: int) -> int:
+        """Return by how much the indexes may grow if so many groups are added."""
+        return sum(store.growth_bytes(groups) for store in self._stores)
+
     def slots(self, slices: Int64s, hashes: Hashes, keys: Batch) -> Int64s:
         """Return the slot of each row's group; a new one where there is none.
 

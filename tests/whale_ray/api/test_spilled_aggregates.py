@@ -11,7 +11,6 @@ import pytest
 import whale_ray as whale
 from tests.whale_ray.api.test_checkpoints import checkpoints_of, until
 from tests.whale_ray.user_code.gated_numbers import KilledOnce, ManyNumbers
-from whale_ray import functions as F
 
 KEYS, ROWS, GATE = 400_000, 1_200_000, 819_200
 STATE_BYTES = 4 << 20
@@ -34,9 +33,9 @@ def test_state_at_four_times_its_memory_survives_a_killed_worker(tmp_path: Path,
     killed = rows.shuffle().process(kill, id="killer", parallelism=2)
     keyed = killed.with_column("k", whale.col("number") * 7919 % KEYS, id="keyed")
     totals = keyed.group_by("k").agg(
-        F.count().alias("n"),
-        F.sum("number").alias("total"),
-        F.max("number").alias("most"),
+        whale.functions.count().alias("n"),
+        whale.functions.sum("number").alias("total"),
+        whale.functions.max("number").alias("most"),
         id="totals",
         output_mode="append",
         parallelism=2,
