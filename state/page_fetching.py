@@ -51,7 +51,7 @@ _PAGE_SHIFT = 12
 _GAP_PAGES_MAX = 4
 """Pages between two that are wanted are read with them if they are not more."""
 _GAP_PAGES_MAX_IN_ORDER = 16
-"""The same where pages are left behind once they were read, and so need no memory for long."""
+"""The same where pages are met in their order, and so need no memory for long."""
 
 PIECE_BYTES = 4 << 20
 """Keys in the order of their records come in pieces of so much of the log at most."""
@@ -165,7 +165,7 @@ class PageFetcher:
 
 @njit(numba.void(numba.uint64[::1]), cache=True, nogil=True, boundscheck=False)
 def _pack(places: Any) -> None:
-    """Put the row behind the number of a record; -1 becomes the greatest number."""
+    """Put the row after the number of a record; -1 becomes the greatest number."""
     for row in range(len(places)):
         places[row] = (places[row] << np.uint64(32)) | np.uint64(row)
 

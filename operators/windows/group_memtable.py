@@ -34,6 +34,7 @@ _SHARE_OF_BUDGET = 4
 _BYTES_MIN = 1 << 20
 """It is of no use with less: chunks of memory have 64 KiB at least."""
 _BEYOND_BYTES = 16 << 20
+"""So much address space is reserved beyond it: `has_room` estimates."""
 _ROWS_MIN, _PARTS = 64, 16
 """Rows are added in parts of it that are so small, since each may have a group of its own."""
 _SORTED_BYTES = 16
@@ -57,7 +58,7 @@ class GroupMemtable:
     def __init__(
         self, stored: GroupState, nbytes: int, make: Callable[[StateBudget], GroupState]
     ) -> None:
-        self._stored, self._nbytes = behind, nbytes
+        self._stored, self._nbytes = stored, nbytes
         self._budget = StateBudget(nbytes + _BEYOND_BYTES)  # `has_room` is asked before
         self.groups = make(self._budget)
 
@@ -94,7 +95,7 @@ class GroupMemtable:
         return self.groups.record_bytes + _INDEX_BYTES
 
     def emptied(self) -> Iterator[tuple[int, Int64s]]:
-        """Yield all groups, in pieces, in the order in which those on the disk lie; then forget them.
+        """Yield all groups, in pieces, in the order of those on the disk; then forget them.
 
         Yields:
             their slice, and where they are in `groups`: int64 (n,).

@@ -41,7 +41,7 @@ _DISK_BYTES_MAX = 64 << 30
 _NO_OUTPUT: Any = None  # nothing is emitted before the end
 LIMITED_S = 20.0
 """For so long at most keys are drawn where the kernel limits memory."""
-BESIDE_BYTES = 48 << 20
+BESIDE_BYTES = 64 << 20
 """What the limited process may take beside its state: batches, pages on their way to the disk."""
 
 
