@@ -162,12 +162,11 @@ class GroupState:
 
         There is not if the indexes could not grow in memory any more; `give_back` ends it.
         """
-        if not self._spare.set_aside(nbytes):
-            return False
-        has_room = self.has_room_for_keys
-        if not has_room:
+        if self._spare.set_aside(nbytes):
+            if self.has_room_for_keys:
+                return True
             self.give_back(nbytes)
-        return has_room
+        return False
 
     def give_back(self, nbytes: int) -> None:
         """Take memory back that was set aside."""
@@ -244,10 +243,7 @@ class GroupState:
             yield slots[rows]
 
     def merge_groups(self, slice_: int, other: GroupState, slots: Int64s) -> Int64s:
-        """Add groups of a slice of another state; return ours. Raise as `update`.
-
-        Our cache of slots stays as it is: that these groups are met says nothing about later rows.
-        """
+        """Add groups of a slice of another state and return ours; raise as `update`."""
         keys = other.keys_of(slots)
         hashes, _ = hash_keys(keys, self._keys.names)
         own = self._entered(np.full(len(slots), slice_, np.int64), hashes, keys)

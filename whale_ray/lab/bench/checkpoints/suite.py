@@ -31,7 +31,7 @@ _NOTES = (
     "rates: a ratio is the median of those of the pairs",
     "recovery: from kill -9 of one of two workers to the first row that the sink gets after it",
     "spilling: the kernel keeps pages of the file in memory as far as there is room",
-    "a hard limit of memory: a control group; 64 MiB beside the budget are for the process, its batches and pages",
+    "a hard limit of memory: a control group of the budget and 64 MiB for all else, and for pages",
 )
 
 
