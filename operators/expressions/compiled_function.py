@@ -85,9 +85,9 @@ class CompiledFunction:
     def dispatcher(self) -> Any:
         """What numba calls, made when first asked for; like columns, it divides by zero."""
         if self._dispatcher is None:
-            import numba
+            from ...transport.compiling import njit
 
-            self._dispatcher = numba.njit(nogil=True, error_model="numpy")(self.function)
+            self._dispatcher = njit(nogil=True, error_model="numpy")(self.function)
         return self._dispatcher
 
     def result_type(self, arguments: tuple[Any, ...]) -> Any:

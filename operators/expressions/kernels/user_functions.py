@@ -120,7 +120,7 @@ def _loop_of(function: CompiledFunction, types: tuple[Any, ...]) -> Any:
     """Return the loop that calls a function for every row."""
     key = function.dispatcher, types
     if key not in _LOOPS:
-        import numba
+        from ....transport.compiling import njit
 
         names = [f"a{at}" for at in range(len(types))]
         values = ", ".join(f"{name}[i]" for name in names)
@@ -132,5 +132,5 @@ def _loop_of(function: CompiledFunction, types: tuple[Any, ...]) -> Any:
         )
         namespace = {"function": function.dispatcher, "__name__": __name__}
         exec(text, namespace)  # noqa: S102 - made here
-        _LOOPS[key] = numba.njit(nogil=True, error_model="numpy")(namespace["loop"])
+        _LOOPS[key] = njit(nogil=True, error_model="numpy")(namespace["loop"])
     return _LOOPS[key]

@@ -289,8 +289,9 @@ def test_a_job_writes_a_table(database: str, on: str, no_leaks: None) -> None:
     result = job.wait(60).results("out")
     assert result.rows == 1000
     assert result.whereabouts == "in the Postgres table t"
+    assert result.preview() == []
     with pytest.raises(OutputError, match="read it from there"):
-        result.preview()
+        result.to_arrow()
     assert ids(database) == list(range(1000))
     assert ask(database, "SELECT operator, epoch FROM whale_ray_commits") == [("out", 0)]
 

@@ -168,6 +168,18 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
         yield made
 
 
+@pytest.fixture
+def no_job_leaks(notebook: Notebook, no_leaks: None) -> Iterator[None]:
+    """Fail a test whose jobs leave more than the process that waits for the notebook's next job."""
+    yield
+    notebook.execute(
+        """
+        from whale_ray.deployment.processes.waiting_server import end_waiting_server
+        end_waiting_server()
+        """
+    )
+
+
 def fares_of(html: str) -> dict[str, int]:
     """Return the rows of a shown pandas table."""
     cells = [text.split("</td>")[0] for text in html.split("<td>")[1:]]
@@ -186,7 +198,7 @@ def test_it_runs_in_the_notebook_itself(notebook: Notebook) -> None:
 
 
 def test_it_runs_in_processes_and_the_job_is_shown_as_a_table(
-    notebook: Notebook, no_leaks: None
+    notebook: Notebook, no_job_leaks: None
 ) -> None:
     cell = notebook.execute(
         """
@@ -211,7 +223,7 @@ CHECK = """
 """
 
 
-def test_the_table_of_a_job_lives_while_it_runs(notebook: Notebook, no_leaks: None) -> None:
+def test_the_table_of_a_job_lives_while_it_runs(notebook: Notebook, no_job_leaks: None) -> None:
     submit = f'job = whale.submit(endless(), on="processes", workers=1, settings={FAST})'
     cell = notebook.execute(f"{submit}\njob")
     (output,) = cell.outputs
@@ -239,7 +251,7 @@ def test_metrics_are_shown_as_a_table(notebook: Notebook) -> None:
 
 
 def test_an_interrupt_drains_the_job_that_the_cell_waits_for(
-    notebook: Notebook, no_leaks: None
+    notebook: Notebook, no_job_leaks: None
 ) -> None:
     notebook.interrupt(
         f"""
@@ -253,7 +265,7 @@ def test_an_interrupt_drains_the_job_that_the_cell_waits_for(
 
 
 def test_an_interrupt_drains_a_run_in_the_notebook_itself(
-    notebook: Notebook, no_leaks: None
+    notebook: Notebook, no_job_leaks: None
 ) -> None:
     notebook.interrupt(
         """
@@ -273,7 +285,9 @@ def test_an_interrupt_drains_a_run_in_the_notebook_itself(
 
 
 @pytest.mark.long
-def test_running_a_cell_again_ends_the_job_that_it_left(notebook: Notebook, no_leaks: None) -> None:
+def test_running_a_cell_again_ends_the_job_that_it_left(
+    notebook: Notebook, no_job_leaks: None
+) -> None:
     submit = f'whale.submit(endless(), on="processes", workers=1, settings={FAST})'
     cell = notebook.execute(f"{submit};")  # no variable refers to the job
     notebook.execute("import gc; gc.collect()")
@@ -300,7 +314,7 @@ def test_closing_the_notebook_ends_its_jobs(tmp_path: Path, no_leaks: None) -> N
 
 @pytest.mark.ray
 @pytest.mark.long
-def test_the_same_on_a_ray_that_the_notebook_starts(notebook: Notebook, no_leaks: None) -> None:
+def test_the_same_on_a_ray_that_the_notebook_starts(notebook: Notebook, no_job_leaks: None) -> None:
     submit = f'job = whale.submit(endless(), workers=1, address="local", settings={FAST})'
     cell = notebook.execute(submit)
     notebook.execute("first = job")

@@ -13,6 +13,7 @@ import pytest
 
 import whale_ray as whale
 from tests.runs import has_ended
+from tests.whale_ray.api.test_checkpoints import until
 from whale_ray.api.submission import submit
 from whale_ray.configs.errors import JobError
 from whale_ray.configs.settings import Settings
@@ -76,6 +77,7 @@ def test_jobs_at_the_same_time_have_servers_of_their_own(no_leaks: None) -> None
         (early,) = fork_servers()
         running = submit(topology, on="processes", workers=2)
         try:
+            until(lambda: bool(early.children()), "no worker of the first job starts")
             assert early.pid not in parents_of_workers()
         finally:
             running.stop(drain=False)
