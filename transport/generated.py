@@ -25,6 +25,7 @@ from numba.core import config
 
 from .compiled_folder import FOLDER_VARIABLE, NOT_KEPT_VARIABLE, folder_of_own
 from .compiling import njit
+from .deferred_compiling import entry_point
 
 __all__ = ["compile_text", "is_kept"]
 
@@ -45,7 +46,7 @@ def compile_text(
     *,
     keep: bool = True,
 ) -> Any:
-    """Return a compiled function of a module's text.
+    """Return a function of a module's text, compiled or loaded by this call.
 
     Args:
         text: the module, without imports; it depends on nothing but `known`.
@@ -54,6 +55,9 @@ def compile_text(
         known: the modules and functions that the text uses, by name.
         helpers: functions of the text that the function calls.
         keep: whether to keep it: the text tells all that its machine code depends on.
+
+    Raises:
+        NumbaError: numba refuses it.
     """
     path = _kept_file(text) if keep else None
     namespace: dict[str, Any] = {**known, "__name__": MODULE}
@@ -61,7 +65,9 @@ def compile_text(
     for helper in helpers:
         namespace[helper] = njit(nogil=True)(namespace[helper])
     options = {"nogil": True, "boundscheck": False, "error_model": "numpy"}
-    return njit(signature, cache=path is not None, **options)(namespace[name])
+    function = njit(signature, cache=path is not None, **options)(namespace[name])
+    entry_point(function)  # compiled here, not at the first call: that is made between rows
+    return function
 
 
 def is_kept(text: str) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
+from numba.core.errors import TypingError
 
 from whale_ray.transport import generated
 
@@ -50,6 +51,18 @@ def test_a_text_is_kept_with_what_it_was_compiled_to(kept: Path) -> None:
     assert generated.is_kept(TEXT)
     assert [path.read_text() for path in kept.glob("*.py")] == [TEXT]
     assert not generated.is_kept(TEXT.replace("K0 = np.int64(3)", "K0 = np.int64(4)"))
+
+
+def test_what_is_returned_is_compiled_already() -> None:
+    """Whoever asks does so before the first row, or in another thread than that of the rows."""
+    loop = generated.compile_text(TEXT, "loop", (_INT64S,), {"np": np}, ("doubled",), keep=False)
+    assert loop.signatures == [(_INT64S,)]
+
+
+def test_what_numba_refuses_is_refused_at_once() -> None:
+    text = "def loop(values):\n    return values.no_such_attribute\n"
+    with pytest.raises(TypingError, match="no_such_attribute"):
+        generated.compile_text(text, "loop", (_INT64S,), {}, (), keep=False)
 
 
 def test_another_process_loads_what_one_has_compiled(kept: Path) -> None:
