@@ -127,9 +127,10 @@ class CollectWriter(SinkWriter):
 
 
 def _serialized(instance: int, buffer: RowBuffer) -> Staged:
+    """Return the rows as a stream; the buffer keeps them, since this may have to be done again."""
     import pyarrow as pa
 
-    table = buffer.take()
+    table = buffer.table()
     stream = pa.BufferOutputStream()
     with pa.ipc.new_stream(stream, table.schema) as writer:
         writer.write_table(table)

@@ -258,9 +258,9 @@ class TransactionalWriter(SinkWriter):
 
 
 def _serialized(instance: int, buffer: RowBuffer, origin: Mapping[str, str]) -> Staged:
-    rows, nbytes = buffer.rows, buffer.nbytes
-    payload = MessageTable(buffer.take()).to_bytes(origin)
-    return Staged(instance, rows, nbytes, payload=payload)
+    """Return the messages as bytes; the buffer keeps them, since this may have to be done again."""
+    payload = MessageTable(buffer.table()).to_bytes(origin)
+    return Staged(instance, buffer.rows, buffer.nbytes, payload=payload)
 
 
 def _opened(staged: Sequence[Staged]) -> list[tuple[MessageTable, dict[str, Any]]]:

@@ -33,13 +33,17 @@ class RowBuffer:
 
     def take(self) -> pa.Table:
         """Return all rows and clear the buffer."""
-        import pyarrow as pa
-
-        self._pack()
-        table = pa.concat_tables([pa.Table.from_batches([], self._schema), *self._packed])
+        table = self.table()
         self._packed = []
         self.rows = self.nbytes = 0
         return table
+
+    def table(self) -> pa.Table:
+        """Return all rows, and keep them."""
+        import pyarrow as pa
+
+        self._pack()
+        return pa.concat_tables([pa.Table.from_batches([], self._schema), *self._packed])
 
     def _pack(self) -> None:
         import pyarrow as pa

@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from whale_ray import sinks
 from whale_ray.configs.errors import AttemptLostError, OutputError
+from whale_ray.operators.kafka.messages import MessageTable
 from whale_ray.operators.sinks import epoch_part
 from whale_ray.operators.sinks.base import CommitId
 from whale_ray.operators.sinks.cut_output import CutOutput
@@ -134,3 +137,40 @@ def test_a_part_that_was_not_synced_has_its_rows_at_the_next_epoch(
     content = sorted((tmp_path / "out").glob("part-*"))
     assert [str(part.path).rsplit("/", 1)[1] for part in staged] == [one.name for one in content]
     assert [part.nbytes for part in staged] == [one.stat().st_size for one in content]
+
+
+@pytest.mark.parametrize("name", ["collect", "kafka"])
+def test_rows_in_memory_that_were_not_serialized_are_there_the_next_time(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    failing = [True]
+
+    def fails_once(genuine: Callable[..., Any]) -> Callable[..., Any]:
+        def serialize(*arguments: Any) -> Any:
+            if failing:
+                failing.pop()
+                raise MemoryError
+            return genuine(*arguments)
+
+        return serialize
+
+    if name == "kafka":
+        sink: sinks.Sink = sinks.kafka("topic", "nowhere:9092")
+        monkeypatch.setattr(MessageTable, "to_bytes", fails_once(MessageTable.to_bytes))
+    else:
+        sink = sinks.collect()
+        monkeypatch.setattr(pa.ipc, "new_stream", fails_once(pa.ipc.new_stream))
+    writer = sink.open(instance_context(), "job")
+    writer.write(rows(1, 2))
+    stage = writer.cut_epoch(1)
+    assert stage is not None
+    with pytest.raises(MemoryError):
+        stage()
+    staged = stage()
+    assert staged.rows == 2
+    assert staged.payload is not None
+    if name == "kafka":
+        table, _ = MessageTable.of_bytes(staged.payload)
+        assert [m["value"] for m in table.messages()] == [b'{"id":1}', b'{"id":2}']
+    else:
+        assert pa.ipc.open_stream(staged.payload).read_all()["id"].to_pylist() == [1, 2]
