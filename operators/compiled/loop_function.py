@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from threading import Thread
 from typing import Any, TypeAlias
 
 __all__ = ["Begin", "LoopFunction", "begin_beside"]
@@ -49,13 +48,13 @@ class LoopFunction:
         self._function = self._make()
 
 
-def begin_beside(work: Callable[[], None]) -> object:
-    """Begin some work in the one thread of this process that compiles loops.
+def begin_beside(work: Callable[[], None]) -> None:
+    """Begin some work in a thread; a process that ends waits for it.
 
-    numba compiles one function at a time, whatever the number of threads. A process that ends waits
-    for what has begun.
+    A thread of its own for each loop, not an executor, which takes no work once the main thread has
+    ended: jobs in other threads go on then. numba compiles one function at a time anyway.
     """
-    return _thread().submit(_noting_failure, work)
+    Thread(target=_noting_failure, args=(work,), name="whale-ray-compiles").start()
 
 
 def _noting_failure(work: Callable[[], None]) -> None:
@@ -63,8 +62,3 @@ def _noting_failure(work: Callable[[], None]) -> None:
         work()
     except Exception:  # noqa: BLE001  # there is nobody to raise it to; the rows go on without
         _log.exception("whale-ray: a loop cannot be compiled and is interpreted")
-
-
-@cache
-def _thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, thread_name_prefix="whale-ray-compiles")
