@@ -67,6 +67,7 @@ class Submissions:
         self._closes = False
         self._running: set[asyncio.Task[None]] = set()
         self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._rescaled: set[Path] = set()
         self.output: deque[str] = deque(maxlen=_OUTPUT_LINES_MAX)
         """The last lines that they wrote, as a rule why one could not begin."""
 
@@ -90,11 +91,15 @@ class Submissions:
             end_of: tells how the job ended, once it has.
 
         Raises:
-            UsageError: the job has ended.
+            UsageError: the job has ended, or was asked for this before: it goes on once.
             ResourceError: too many that were started here run already.
         """
         self._check_room()
+        if folder in self._rescaled:
+            msg = f"job {folder.name} stops already, and goes on from its savepoint"
+            raise UsageError(msg)
         ask_for_end(folder, "savepoint")
+        self._rescaled.add(folder)
         self._follow(self._stop_and_resume(folder, wanted, end_of))
 
     async def close(self, drain_timeout_s: float = _DRAIN_TIMEOUT_S) -> None:
@@ -139,6 +144,7 @@ class Submissions:
                 self.output.append(f"{name}: stops, and does not go on: this server ended")
                 return
             await asyncio.sleep(_END_POLL_S)
+        self._rescaled.discard(folder)  # it has ended, so nobody can ask any more
         if end.get("state") != "stopped":
             self.output.append(f"{name}: {end.get('state')} before its savepoint was complete")
             return

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from whale_ray.configs.errors import UsageError
 from whale_ray.ui import actions
 from whale_ray.ui.actions import Submissions
+from whale_ray.ui.rescaling import Rescale
 
 TSPEC = """\
 tspec: 1
@@ -67,3 +70,28 @@ def test_what_does_not_drain_in_time_is_killed(monkeypatch: pytest.MonkeyPatch) 
         return list(submissions.output)
 
     assert asyncio.run(submit())[-1] == "played: ended with exit code -9"
+
+
+def test_a_job_that_is_rescaled_twice_goes_on_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    runs("print('goes on')", monkeypatch)
+    monkeypatch.setattr(actions, "is_alive", lambda folder: True)
+    end: list[dict[str, Any]] = []
+
+    async def rescale_twice() -> list[str]:
+        submissions = Submissions()
+
+        def rescale() -> None:
+            submissions.rescale(tmp_path, Rescale({"counts": 2}), lambda _: next(iter(end), None))
+
+        rescale()
+        with pytest.raises(UsageError, match="stops already"):
+            rescale()
+        end.append({"state": "stopped", "checkpoint": "file:///state/epoch-3"})
+        ended = f"{tmp_path.name}: ended with exit code 0"
+        await asyncio.wait_for(until(submissions, ended), 60)
+        await asyncio.wait_for(submissions.close(), 60)
+        return list(submissions.output)
+
+    assert sum("goes on" in line for line in asyncio.run(rescale_twice())) == 1
