@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from threading import Lock
 from typing import Generic, TypeVar
 
-from ...configs.errors import AttemptLostError
+from ...configs.errors import AttemptLostError, OutputError
 
 __all__ = ["CutOutput"]
 
@@ -38,10 +38,14 @@ class CutOutput(ABC, Generic[Completed]):
         """Encode the output to its end and sync it; a call behind one that raised goes on there.
 
         Raises:
-            OutputError: it cannot be done at present.
+            OutputError: it cannot be done at present, or the output was dropped.
+            AttemptLostError: rows of it are gone: an earlier call could not encode them.
         """
         try:
             with self._busy:
+                if self._is_dropped:
+                    msg = "the attempt is over"
+                    raise OutputError(msg)
                 self._encode_once()
                 completed = self._sync()
                 self.is_complete = True
@@ -67,8 +71,7 @@ class CutOutput(ABC, Generic[Completed]):
             raise AttemptLostError(msg)
 
     def _encode_once(self) -> None:
-        if self._lost is not None:
-            raise self._lost
+        self.check()
         if self._is_encoded:
             return
         try:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from ..configs.errors import OutputError, WhaleError
+from ..configs.errors import AttemptLostError, OutputError, WhaleError
 from ..operators.sinks.cut_rows import CutRows
 from ..operators.sinks.staged_json import staged_to_json
 from ..operators.snapshot_files import chunk_to_bytes, values_to_bytes
@@ -199,6 +199,9 @@ class SnapshotWriter:
         for left in reversed(range(_TRIES_MAX)):
             try:
                 return TaskEnded(due.task, due.epoch, self._parts(due))
+            except AttemptLostError as error:  # rows are gone; those who try again read them again
+                self._break(error)
+                return None
             except Exception as error:  # noqa: BLE001  # as above
                 reason = _reason(error)
             if self._closed:
@@ -209,12 +212,18 @@ class SnapshotWriter:
                 if not left or self._changed.wait_for(lambda: self._closed, pause_s):
                     break
             pause_s *= 2
-        with self._changed:
-            self._broken = OutputError(
+        self._break(
+            OutputError(
                 f"what the operators of stage {due.task[0]} kept at their end could not be written"
                 f" to the folder of checkpoints: {reason}"
             )
+        )
         return None
+
+    def _break(self, error: WhaleError) -> None:
+        """Let the worker's loop raise this."""
+        with self._changed:
+            self._broken = error
 
     def _parts(self, due: _Due) -> tuple[OperatorPart, ...]:
         return tuple(self._part(due, part) for part in due.parts)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whale_ray.configs.errors import OutputError
+from whale_ray.configs.errors import AttemptLostError, OutputError
 from whale_ray.operators.sinks.base import Staged
 from whale_ray.operators.sinks.cut_rows import CutRows
 from whale_ray.operators.sinks.staged_json import staged_from_json
@@ -265,6 +265,24 @@ def test_a_last_snapshot_that_cannot_be_written_ends_the_attempt(written: Writte
     written.writer.wait()
     with pytest.raises(OutputError, match="stage 2 kept at their end .* no space left"):
         assert written.writer.idle
+
+
+def test_output_that_is_lost_at_the_end_lets_the_job_go_back_at_once(written: Written) -> None:
+    """To try again would help nothing: only those who read the rows again have them."""
+    tries = []
+
+    def stage() -> Staged:
+        tries.append(1)
+        if len(tries) == 1:
+            raise OutputError("no space left")
+        raise AttemptLostError("rows of a checkpoint could not be written: no space left")
+
+    written.writer.ended(TASK, 4, taken(staged=(CutRows(5, stage),)))
+    assert written.next() == SnapshotFailed(TASK, 5, "no space left")
+    written.writer.wait()
+    with pytest.raises(AttemptLostError, match="no space left"):
+        assert written.writer.idle
+    assert len(tries) == 2
 
 
 def test_a_writer_that_is_closed_tells_nothing_more(written: Written) -> None:
