@@ -24,6 +24,9 @@ _INPUT_OUTPUT = ("print", "input", "open", "exec", "eval")
 _CHANGING_MODULES = ("random", "numpy.random", "time", "datetime", "os", "sys", "secrets")
 """What they return depends on more than their arguments."""
 
+_KNOWN_MODULES = ("cmath", "math", "numba", "numpy")
+"""What they hold changes with their version alone; of other modules that is not known."""
+
 _WRITES = {
     "STORE_GLOBAL": "changes the global",
     "DELETE_GLOBAL": "deletes the global",
@@ -137,9 +140,16 @@ def _first_reason(text: str) -> str:
 
 
 def _outer_values(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return the values of other scopes that a function refers to, by name."""
-    found = inspect.getclosurevars(function)
-    return {**found.globals, **found.nonlocals}
+    """Return the values of other scopes that a function, or one inside it, refers to, by name."""
+    known = function.__globals__
+    names = {
+        step.argval
+        for code in _codes(function.__code__)
+        for step in dis.get_instructions(code)
+        if step.opname == "LOAD_GLOBAL" and step.argval in known
+    }
+    nonlocals = inspect.getclosurevars(function).nonlocals
+    return {**{name: known[name] for name in names}, **nonlocals}
 
 
 def _as_function(value: Any) -> Callable[..., Any] | None:
@@ -200,6 +210,8 @@ def _parts_of(function: Callable[..., Any], seen: set[int]) -> list[Any] | None:
     parts.append(function.__defaults__)
     for name, value in sorted(_outer_values(function).items()):
         if isinstance(value, ModuleType):
+            if value.__name__.partition(".")[0] not in _KNOWN_MODULES:
+                return None
             parts.append((name, value.__name__, getattr(value, "__version__", "")))
         elif (called := _as_function(value)) is not None:
             inner = _parts_of(called, seen)

@@ -6,6 +6,7 @@ import math
 import random
 import time
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import cloudpickle
@@ -120,6 +121,7 @@ def _with_default(x: int, *others: int) -> int:
         (lambda x: x * random.random(), "uses the module random|uses random numbers"),
         (lambda x: x + np.random.default_rng().random(), "uses random numbers"),
         (lambda x: x + time.time(), "uses the module time"),
+        (lambda x: x + sum([time.time() for _ in range(2)]), "uses the module time: "),
         (lambda x: _prints(x) + 1, "calls _prints, which calls print"),
         (len, "takes a plain function, not len"),
     ],
@@ -171,17 +173,41 @@ def _calling(by: int) -> CompiledFunction:
     return whale.compiled(lambda x: inner(x) + 1)
 
 
-def test_a_loop_is_kept_with_all_that_its_functions_refer_to() -> None:
-    def text_of(function: CompiledFunction) -> tuple[str, bool]:
-        chain = [MapExpressions({"y": function("x")}, keep=False)]
-        loop = write_loop(chain, _SCHEMA, nullable=False, has_times=False)
-        return loop.text, may_be_kept(loop.functions)
+def text_of(function: CompiledFunction) -> tuple[str, bool]:
+    """Return the text of a loop that calls a function, and whether it may be kept."""
+    chain = [MapExpressions({"y": function("x")}, keep=False)]
+    loop = write_loop(chain, _SCHEMA, nullable=False, has_times=False)
+    return loop.text, may_be_kept(loop.functions)
 
+
+def test_a_loop_is_kept_with_all_that_its_functions_refer_to() -> None:
     assert text_of(_scaled(2)) == text_of(_scaled(2))
     assert text_of(_scaled(2)) != text_of(_scaled(3))
     assert text_of(_calling(1)) == text_of(_calling(1))
     assert text_of(_calling(1)) != text_of(_calling(2))
     assert text_of(_scaled(np.arange(3)[1]))[1]
+
+
+_FACTOR = 2
+
+
+def _scaled_inside(x: int) -> int:
+    return sum([_FACTOR * x for _ in range(1)])
+
+
+def test_what_only_functions_inside_a_function_refer_to_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = text_of(whale.compiled(_scaled_inside))
+    monkeypatch.setattr(f"{__name__}._FACTOR", 3)
+    assert text_of(whale.compiled(_scaled_inside)) != before
+
+
+def test_a_loop_is_not_kept_if_it_depends_on_what_a_module_of_the_users_holds() -> None:
+    constants = ModuleType("constants")
+    constants.factor = 2  # type: ignore[attr-defined]
+    assert not text_of(whale.compiled(lambda x: x * constants.factor))[1]
+    assert text_of(whale.compiled(lambda x: math.floor(x) + 1))[1]
 
 
 def test_it_travels_as_the_function_alone() -> None:
