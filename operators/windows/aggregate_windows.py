@@ -130,7 +130,7 @@ class AggregateWindows(TimeWindows):
 
     def on_watermark(self, watermark_ns: int, out: Output) -> None:
         """Emit the windows that have ended, and free what no window needs any more."""
-        if self._memtable is not None and self._fires_one_of(self._memtable, watermark_ns):
+        if self._memtable is not None and self._ends_one_of(self._memtable, watermark_ns):
             self._empty_memtable()
         is_update = self._asked.output_mode == "update"
         if is_update and (
@@ -239,13 +239,17 @@ class AggregateWindows(TimeWindows):
         elif self._asked.output_mode == "update":
             self._trigger.note_change(self._context.clock)
 
-    def _fires_one_of(self, memtable: GroupMemtable, watermark_ns: int) -> bool:
-        """Whether a watermark lets a window end that may have rows in a memtable."""
+    def _ends_one_of(self, memtable: GroupMemtable, watermark_ns: int) -> bool:
+        """Whether a watermark lets a window end, or close, that may have rows in a memtable."""
+        earliest = min(memtable.groups.slices, default=None)
+        if earliest is None:
+            return False
+        if earliest < self._slices.first_open(watermark_ns - self._lateness_ns):
+            return True
         first = self._slices.first_unfired(watermark_ns)
         before_ns = self._watermark_ns
-        if before_ns != NO_WATERMARK_NS and first <= self._slices.first_unfired(before_ns):
-            return False
-        return any(slice_ < first for slice_ in memtable.groups.slices)
+        is_new = before_ns == NO_WATERMARK_NS or first > self._slices.first_unfired(before_ns)
+        return is_new and earliest < first
 
     def _empty_memtable(self) -> None:
         """Merge the groups of rows that came lately into those on the disk."""

@@ -20,6 +20,7 @@ from whale_ray.configs.errors import BadRowError
 from whale_ray.operators.windows.aggregate_windows import AggregateWindows
 from whale_ray.operators.windows.aggregation import Aggregation
 from whale_ray.operators.windows.group_state import GroupState
+from whale_ray.operators.windows.specifications import TimeWindow
 from whale_ray.state.budget import StateBudget
 from whale_ray.testing import instance_context
 from whale_ray.transport.wire.batch import Batch
@@ -88,6 +89,22 @@ def test_windows_are_those_of_a_model_though_rows_wait(
         wanted = model.aggregates(expected[key])
         for one in NUMBERS:
             assert model.same(row[one.output_name], wanted[one.output_name]), one
+
+
+def test_rows_that_were_late_and_wait_leave_before_their_window_closes() -> None:
+    """The window ends without a row, so that its only rows are those that wait."""
+    sums = (F.sum("number").alias("sum"),)
+    more = {"output_mode": "update", "trigger_ns": 10**12, "allowed_lateness_ns": 5}
+    process = AggregateWindows(Aggregation(("key",), TimeWindow("time", 10, 10, 0), sums, **more))
+    out, clock = Emitted(), mock.Mock(wall_ns=lambda: 0)
+    context = replace(instance_context(operator_id="windows"), clock=clock)
+    process.open(replace(context, state_budget=StateBudget(1 << 30, 1 << 30)))
+    with mock.patch.object(GroupState, "spills", True):
+        for time_ns, watermark_ns in ((25, 11), (7, 15)):
+            process.on_batch(batch_of([model.Event(time_ns, 1, time_ns, None, None)]), out)
+            process.on_watermark(watermark_ns, out)
+            out.watermark_ns = watermark_ns
+    assert [row["sum"] for row in out.rows] == [7, 25]
 
 
 def opened(budget: StateBudget, **asked: Any) -> AggregateWindows:
