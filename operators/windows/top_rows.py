@@ -21,7 +21,7 @@ from ..snapshots import StateChunk
 from .group_state import GroupState
 from .grouping import SLICE
 from .sealed_windows import dated
-from .slices import slices_of
+from .slices import WholeInput, slices_of
 from .time_windows import TimeWindows
 
 if TYPE_CHECKING:
@@ -55,6 +55,14 @@ class _Rows(NamedTuple):
 _NONE = _Rows([], 0, 0)
 
 
+class _Saved(NamedTuple):
+    """What a snapshot has of a slice, and the event time of the result without a window."""
+
+    rows: _Rows
+    time_ns: int | None
+    chunk: StateChunk
+
+
 class TopRows(TimeWindows):
     """Keeps the rows of each slice that may be among the first of a group."""
 
@@ -64,7 +72,7 @@ class TopRows(TimeWindows):
         super().__init__(slices_of(asked))
         self._asked = asked
         self._kept: dict[int, _Rows] = {}
-        self._chunks: dict[int, tuple[_Rows, StateChunk]] = {}
+        self._chunks: dict[int, _Saved] = {}
         self._charged = 0
         self._numbers: GroupState | None = None  # empty between two calls of `_numbered`
 
@@ -146,17 +154,20 @@ class TopRows(TimeWindows):
         if self._groups is None:
             return ()
         name = f"top-{self._context.attempt}"
-        chunks: dict[int, tuple[_Rows, StateChunk]] = {}
+        chunks: dict[int, _Saved] = {}
+        # Rows that are left out move it, too.
+        time_ns = self._latest_ns if isinstance(self._slices, WholeInput) else None
         for slice_, kept in self._kept.items():
             before = self._chunks.get(slice_)
-            if before is not None and before[0] is kept:
+            if before is not None and before.rows is kept and before.time_ns == time_ns:
                 chunks[slice_] = before
                 continue
             rows = partial(_rows_of, kept, slice_, self._latest_ns)
-            chunks[slice_] = kept, StateChunk(rows, f"{name}-{epoch}-{slice_}")
+            chunk = StateChunk(rows, f"{name}-{epoch}-{slice_}")
+            chunks[slice_] = _Saved(kept, time_ns, chunk)
         self._chunks = chunks
         columns = StateChunk(Batch.empty(self._input), f"{name}-columns")
-        return [columns, *(chunk for _, chunk in chunks.values())]
+        return [columns, *(one.chunk for one in chunks.values())]
 
     def _beside(self) -> tuple[int | None, dict[int, _Rows]]:
         return self._latest_ns, dict(self._kept)

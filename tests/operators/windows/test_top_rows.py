@@ -10,7 +10,11 @@ import pyarrow as pa
 import pytest
 
 import whale_ray as whale
+from tests.operators.windows.driving import Emitted
+from whale_ray.operators.windows.top_n import TopN
 from whale_ray.operators.windows.top_rows import _order
+from whale_ray.testing import instance_context
+from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.column import Column
 
 ROWS = 40_000
@@ -71,3 +75,21 @@ def test_the_order_of_numbers_is_numpys(kind: str) -> None:
     _, expected = np.unique(numbers, return_inverse=True)  # NaN is last, and equal to NaN
     _, found = np.unique(order, return_inverse=True)
     np.testing.assert_array_equal(found, expected)
+
+
+def test_rows_that_are_left_out_move_the_time_of_the_result_in_snapshots_too() -> None:
+    """The result of a group-by without a window has the latest event time of all rows."""
+    asked = TopN((), None, n=1, by="v")
+    processes = [asked() for _ in range(2)]
+    for process in processes:
+        process.open(instance_context(operator_id="top"))
+    for epoch, numbers in enumerate((np.arange(5_000), np.array([0]))):
+        times = numbers + 9_000 * epoch
+        batch = Batch.from_pydict({"v": numbers}).with_times(times)
+        processes[0].on_batch(batch, Emitted())
+        chunks = processes[0].chunks(epoch)
+    processes[1].take(chunks, whole=True)
+    for process in processes:
+        out = Emitted()
+        process.close(out)
+        assert (out.rows, out.times) == ([{"v": 4_999}], [9_000])
