@@ -8,7 +8,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
-from ..configs.errors import InputError, WhaleError
+from ..configs.errors import InputError
 from ..configs.settings import Settings
 from ..operators.compiled.compiled_chain import Mode
 from ..operators.event_time import EventTimeAssigner
@@ -305,8 +305,8 @@ class TaskBuilder:
         if self._columns is None:
             try:
                 self._columns = known_columns(self._plan.logical)
-            except WhaleError:  # what is wrong is said where it is used
-                self._columns = {}
+            except Exception:  # noqa: BLE001  # a source may know its columns at the driver only
+                self._columns = {}  # and what is wrong is said where it is used
         return self._columns.get(self._plan.operator(operator).inputs[0].source)
 
     @property

@@ -11,6 +11,7 @@ import pytest
 from numba.core import config
 
 import whale_ray as whale
+from whale_ray.tasks import task_builder
 from whale_ray.tasks.source_node import SourceNode
 from whale_ray.transport import generated
 
@@ -67,3 +68,15 @@ def test_loops_are_there_before_the_first_row(
     events.clear()
     assert _run("auto", _table()) == expected
     assert events[:3] == ["loop", "loop", "read"] and events.count("loop") == 2
+
+
+def test_a_source_that_knows_its_columns_at_the_driver_only_is_no_hindrance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Workers need none to read: what its `schema` raises there must not fail the job."""
+
+    def refuse(*_: object) -> object:
+        raise FileNotFoundError(2, "No such file or directory", "only-at-the-driver")
+
+    monkeypatch.setattr(task_builder, "known_columns", refuse)
+    assert _run("auto", _table()) == _run("interpreted", _table())
