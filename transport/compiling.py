@@ -20,7 +20,7 @@ from .clock import SystemClock
 from .compile_notice import CompileNotice
 from .compiled_folder import NOT_KEPT_VARIABLE, choose_folder
 from .deferred_compiling import compile_when_used
-from .kept_functions import treat_unreadable_as_missing
+from .kept_functions import go_on_without_writing, treat_unreadable_as_missing
 
 __all__ = ["kept_in", "njit", "notice"]
 
@@ -57,6 +57,7 @@ def _compiled(function: Any, signature: object, *, cache: bool, **options: Any) 
     dispatcher = numba.njit(cache=cache, **options)(function)
     if cache:
         treat_unreadable_as_missing(dispatcher)
+        go_on_without_writing(dispatcher)
     if signature is not None:
         compile_when_used(dispatcher, signature)
     return dispatcher

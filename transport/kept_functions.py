@@ -1,9 +1,11 @@
 """Makes numba treat kept functions that it cannot read as missing, so that they are compiled anew.
 
+What it cannot write, as on a full disk, is compiled again by other processes; numba would fail.
+
 numba keeps an index of a function's compiled versions by the types of its arguments, and unpickles
 it before it compares it with the source. An index of an earlier version of whale-ray may refer to
-classes that have been renamed since. Numba has no public way to intervene: `Dispatcher._cache`,
-`Cache._cache_file` and the two methods of the latter are the same in numba 0.61 to 0.68.
+classes that have been renamed since. Numba has no public way to intervene: `Dispatcher._cache`, its
+method `save_overload`, `Cache._cache_file` and its two methods are the same in numba 0.61 to 0.68.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ _METHODS: dict[str, Callable[[], object]] = {"_load_index": dict, "load": lambda
 """What reads kept functions, with what it returns if there are none."""
 
 _log = logging.getLogger(__name__)
+_told: set[str] = set()
 
 
 def treat_unreadable_as_missing(dispatcher: object) -> None:
@@ -35,3 +38,26 @@ def _reads_or(read: Callable[..., Any], missing: Callable[[], object]) -> Callab
             return missing()
 
     return reads
+
+
+def go_on_without_writing(dispatcher: object) -> None:
+    """Let a compiled function be used though it cannot be kept, which is logged once a reason."""
+    cache: Any = getattr(dispatcher, "_cache", None)
+    save = getattr(cache, "save_overload", None)
+    if save is None:
+        return
+
+    def saves(*arguments: Any) -> None:
+        try:
+            save(*arguments)
+        except OSError as error:
+            reason = f"{cache.cache_path}: {error.strerror}"
+            if reason not in _told:
+                _told.add(reason)
+                _log.warning(
+                    "whale-ray: compiled functions cannot be kept (%s), so other processes compile"
+                    " them again: make room there",
+                    reason,
+                )
+
+    cache.save_overload = saves

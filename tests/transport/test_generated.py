@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -86,11 +87,51 @@ def test_a_file_with_another_content_is_replaced_and_never_executed(kept: Path) 
     assert path.read_text() == TEXT
 
 
-def test_what_was_compiled_and_cannot_be_read_is_compiled_again(kept: Path) -> None:
+@pytest.mark.parametrize("length", [None, -20])
+def test_what_was_compiled_and_cannot_be_read_is_compiled_again(
+    kept: Path, length: int | None
+) -> None:
     _total()
-    for path in (kept / "__pycache__").iterdir():
-        path.write_bytes(b"of another version")
+    found = list((kept / "__pycache__").iterdir())
+    assert len(found) == 2  # the index and the machine code
+    for path in found:
+        path.write_bytes(b"of another version" if length is None else path.read_bytes()[:length])
     assert _total() == 15
+
+
+@pytest.mark.parametrize("place", ["loops", "loops/__pycache__"])
+def test_a_file_in_place_of_a_folder_is_no_hindrance(
+    kept: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(kept.parent))
+    path = kept.parent / place
+    _total()
+    shutil.rmtree(path)
+    path.write_text("a stranger")
+    assert not generated.is_kept(TEXT)
+    assert _total() == 15
+    assert path.read_text() == "a stranger"
+
+
+_FILES_THAT_DO_NOT_GROW = """
+import resource, numba, numpy as np
+from whale_ray.transport import generated
+resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+types = (numba.types.Array(numba.int64, 1, "C", readonly=True),)
+for last in (4, 5):
+    text = {text!r}.replace("int64(3)", f"int64({{last}})")
+    print(generated.compile_text(text, "loop", types, {{"np": np}}, ("doubled",))(np.arange(4)))
+"""
+
+
+def test_a_full_disk_is_no_hindrance_and_said_once(kept: Path) -> None:
+    script = _FILES_THAT_DO_NOT_GROW.format(text=TEXT)
+    command = [sys.executable, "-c", script]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout.split()) == (0, ["16", "17"]), ran.stderr
+    (said,) = [line for line in ran.stderr.splitlines() if "cannot be kept" in line]
+    assert f"{kept}/__pycache__: File too large" in said
+    assert not list((kept / "__pycache__").glob("*.nbc"))
 
 
 def test_without_a_folder_it_is_compiled_all_the_same_and_said_once(
