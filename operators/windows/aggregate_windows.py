@@ -23,7 +23,7 @@ from ...transport.wire.column import Column
 from ..process import Output
 from .aggregation import Aggregation, evaluated_inputs
 from .deltas import DeltaForm, delta_columns
-from .group_memtable import GroupMemtable
+from .group_memtable import GroupMemtable, report_none
 from .group_state import CHANGED, GroupState
 from .grouping import SLICE
 from .held_deltas import HeldDeltas, are_different, chosen_rows
@@ -59,6 +59,7 @@ class AggregateWindows(TimeWindows):
         self._changed: list[tuple[Int64s, Int64s]] = []
         self._trigger = Trigger(aggregation.trigger_ns)
         self._memtable: GroupMemtable | None = None  # once groups are on the disk
+        self._has_reported = False  # that there is no memory for one
         self._held = HeldDeltas()
         self._merges = 0  # names the slice of `_merged` in which a window's groups are merged
 
@@ -204,6 +205,8 @@ class AggregateWindows(TimeWindows):
         if self._memtable is None and self._state.spills and self._may_wait:
             limit_bytes = self._context.state_budget.limit_bytes
             self._memtable = GroupMemtable.open(self._state, limit_bytes, self._made)
+            if self._memtable is None:
+                self._report_no_memtable()
         memtable = self._memtable
         if memtable is None:
             return self._state
@@ -211,6 +214,7 @@ class AggregateWindows(TimeWindows):
             self._empty_memtable()
             if not self._state.has_room_for_keys:
                 self._close_memtable()
+                self._report_no_memtable()
                 return self._state
         if self._changes_results(slices) or not memtable.has_room(batch):
             self._empty_memtable()
@@ -268,6 +272,11 @@ class AggregateWindows(TimeWindows):
         if self._memtable is not None:
             self._memtable.close()
             self._memtable = None
+
+    def _report_no_memtable(self) -> None:
+        if not self._has_reported:
+            self._has_reported = True
+            report_none(self._context.operator_id)
 
     def _made(self, budget: StateBudget) -> GroupState:
         """Return new groups within a budget, for a memtable."""

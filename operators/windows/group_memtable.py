@@ -13,19 +13,22 @@ a marker. So nobody sees a difference, and checkpoints need not know of it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from ...state.budget import StateBudget
+from ...state.budget import SETTING, StateBudget
 
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
     from .group_state import GroupState
 
-__all__ = ["GroupMemtable"]
+__all__ = ["GroupMemtable", "report_none"]
+
+_log = logging.getLogger(__name__)
 
 Int64s = npt.NDArray[np.int64]
 
@@ -109,3 +112,14 @@ class GroupMemtable:
         """Forget all groups, and give the memory back."""
         self.groups.drop()
         self._stored.give_back(self._nbytes)
+
+
+def report_none(operator: str) -> None:
+    """Log that an operator has groups on the disk and no memory for a memtable in front of them."""
+    _log.warning(
+        "whale-ray: operator %r: its state lies on the disk, and the memory that is left suffices"
+        " only to find it there, so each batch reads and writes the pages of its groups one by one:"
+        " raise %s, or run more workers",
+        operator,
+        SETTING,
+    )

@@ -179,6 +179,40 @@ def test_frequent_groups_do_not_read_the_disk(monkeypatch: pytest.MonkeyPatch) -
     assert sum(merged) == 1000
 
 
+def test_an_index_that_leaves_no_memory_for_a_memtable_is_reported_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The index of so many keys takes most of the memory in the end; the results are the same."""
+    budget = StateBudget(4 << 20, 1 << 30)
+    process = opened(budget)
+    batches = []
+    for start in range(0, 320_000, 8_000):
+        keys = np.arange(start, start + 8_000)
+        batches.append(Batch.from_pydict({"key": keys, "number": keys * 7}, ROWS))
+        process.on_batch(batches[-1], Emitted())
+        assert budget.used_bytes <= budget.limit_bytes
+    (record,) = caplog.records
+    assert "operator 'counts'" in record.getMessage()
+    assert "runtime.state_bytes" in record.getMessage()
+    assert results(process) == expected(batches)
+
+
+def test_what_waits_in_memtables_is_in_the_chunks_of_a_checkpoint() -> None:
+    """Of the last groups some are in memory alone before the marker."""
+    budget, random = StateBudget(4 << 20, 1 << 30), np.random.default_rng(9)
+    process, other = opened(budget), opened(StateBudget(1 << 30))
+    batches = [of_random_keys(random) for _ in range(18)]
+    for batch in batches[:16]:
+        process.on_batch(batch, Emitted())
+    process.chunks(1)
+    for batch in batches[16:]:
+        process.on_batch(batch, Emitted())
+    chunks = list(process.chunks(2))
+    process.on_batch(batches[0], Emitted())  # is not in it
+    other.take(chunks, whole=True)
+    assert results(other) == expected(batches)
+
+
 def test_a_sum_that_leaves_its_type_names_operator_and_key_though_rows_waited() -> None:
     process, random = opened(StateBudget(4 << 20, 1 << 30)), np.random.default_rng(8)
     for _ in range(16):
