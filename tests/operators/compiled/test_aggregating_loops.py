@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 import whale_ray as whale
 from tests.operators.compiled.compiled_cases import SCHEMA, batches
+from tests.operators.windows.driving import Emitted
+from whale_ray.configs.errors import BadRowError
 from whale_ray.operators.compiled.aggregating_chain import AggregatingChain
 from whale_ray.operators.compiled.aggregating_text import write_aggregating_loop
 from whale_ray.operators.expressions.emitters.code import NotCompilable
@@ -20,6 +22,7 @@ from whale_ray.operators.joins.broadcast_table import BroadcastTable
 from whale_ray.operators.joins.table_join import TableJoin
 from whale_ray.operators.transforms import FilterExpression, MapExpressions
 from whale_ray.operators.windows import loop_groups, partial_windows
+from whale_ray.operators.windows.aggregate_windows import AggregateWindows
 from whale_ray.operators.windows.aggregation import Aggregation
 from whale_ray.operators.windows.partial_windows import PartialWindows
 from whale_ray.operators.windows.specifications import TimeWindow
@@ -163,6 +166,20 @@ def test_a_full_table_leaves_as_deltas_in_the_middle_of_a_batch(
     ]
     assert counted == [{1: 2, 2: 1, 3: 1}, {4: 1, 1: 1, 5: 2}]
     assert partial.flushes == {"table": 1, "end": 1}
+
+
+def test_a_sum_that_leaves_its_type_names_operator_key_and_window() -> None:
+    asked = replace(WHOLE, window=TimeWindow("t", 10 * US, 10 * US, 0))
+    partial, merging = _partial(asked), AggregateWindows(asked)
+    merging.open(instance_context(operator_id="sums"))
+    rows = _rows([6, 7, 7])
+    rows = rows.with_column("i64", np.array([2**62, 2**62, 2**62]))
+    assert AggregatingChain((), partial, "compiled").aggregate(rows) is not None
+    for deltas in partial.flush("end"):
+        merging.on_batch(deltas, Emitted())
+    named = r"'sums': sum\(i64\).* of key .*7.* in the window 1970-.* does not fit"
+    with pytest.raises(BadRowError, match=named):
+        merging.on_watermark(99 * US, Emitted())
 
 
 def test_rows_that_may_be_late_or_leave_the_years_are_left_to_the_operators() -> None:

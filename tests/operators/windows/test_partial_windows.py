@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import whale_ray as whale
 from tests.operators.windows import model
 from tests.operators.windows.driving import AGGREGATES, Emitted, arrivals, batch_of, bounds, check
+from whale_ray.configs.errors import BadRowError
 from whale_ray.operators.windows import partial_windows
 from whale_ray.operators.windows.aggregate_windows import AggregateWindows
 from whale_ray.operators.windows.aggregation import Aggregation
@@ -226,6 +228,31 @@ def test_deltas_that_wait_are_in_a_snapshot_and_gone_when_it_goes_back() -> None
     assert budget.used_bytes < before
     process.on_watermark(99, merger.out)
     assert [row["sum"] for row in merger.out.rows] == [10]
+
+
+def test_deltas_that_wait_are_dumped_and_restored() -> None:
+    merger = Merger(SUMS, 1)
+    merger.process.on_batch(_deltas_of(FIRST, NEXT), merger.out)
+    assert merger.process._held.slices is not None
+    chunks = merger.process.chunks(1)
+    restored, loaded = Merger(SUMS, 1), Merger(SUMS, 1)
+    restored.process.take(chunks, whole=True)
+    merger.process.on_batch(_deltas_of(NEXT), merger.out)  # is in the dump alone
+    for batch in merger.process.dump(np.arange(1024)):
+        loaded.process.load(batch)
+    for one, last in (restored, 7), (loaded, 14), (merger, 14):
+        one.process.on_watermark(99, one.out)
+        assert [row["sum"] for row in one.out.rows] == [10, last]
+
+
+def test_a_sum_of_deltas_that_wait_names_operator_key_and_window_if_it_leaves_its_type() -> None:
+    merger = Merger(SUMS, 1)
+    large = [model.Event(12, key, number, None, None) for key, number in ((1, 5), (2, 2**62))]
+    merger.process.on_batch(_deltas_of([*large, *large]), merger.out)
+    assert merger.process._held.slices is not None
+    named = r"'windows': sum\(number\).* of key .*2.* in the window 1970-.* does not fit"
+    with pytest.raises(BadRowError, match=named):
+        merger.process.on_watermark(99, merger.out)
 
 
 def newest(out: Emitted, asked: Aggregation) -> dict[Any, dict[str, Any]]:
