@@ -287,8 +287,8 @@ class _Stream:
         self._report = SwitchReport(
             self._stream,
             why,
-            before.degree,
-            switch.after.degree,
+            before,
+            switch.after,
             len(switch.moves),
             epoch,
             now_ns,

@@ -8,7 +8,7 @@ from typing import TypeAlias, get_args
 from ..configs.errors import UsageError
 from .switch_protocol import SwitchRecord
 from .tree_messages import SetAddressing
-from .trees import Route
+from .trees import Route, Tree
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class SwitchReport:
     Attributes:
         stream: the ring.
         why: scale-up, scale-down, reshape, repair, return, or a name given by the monitor.
-        degree_before, degree_after: highest out-degrees.
+        before, after: the trees; `after` was not reached if it was aborted.
         moves: number of hosts that changed their parent.
         epoch: the new tree's number.
         decided_ns: when it began.
@@ -86,8 +86,8 @@ class SwitchReport:
 
     stream: int
     why: str
-    degree_before: int
-    degree_after: int
+    before: Tree
+    after: Tree
     moves: int
     epoch: int
     decided_ns: int
@@ -95,3 +95,13 @@ class SwitchReport:
     ended_ns: int | None = None
     aborted: str = ""
     load: TreeLoad | None = None
+
+    @property
+    def degree_before(self) -> int:
+        """The highest out-degree before the switch."""
+        return self.before.degree
+
+    @property
+    def degree_after(self) -> int:
+        """The highest out-degree after it."""
+        return self.after.degree

@@ -57,6 +57,10 @@ class Tree:
     def __len__(self) -> int:
         return len(self.joined) + 1
 
+    def __reduce__(self) -> tuple[type[Tree], tuple[object, ...]]:
+        """Pickle the fields alone: what is cached of them cannot be pickled, and is found again."""
+        return Tree, (self.root, self.edges, self.joined)
+
     @functools.cached_property
     def children(self) -> Mapping[Vertex, tuple[Vertex, ...]]:
         """The children of each vertex, in the order in which it sends to them."""

@@ -14,11 +14,13 @@ from ..plan.physical import PhysicalPlan
 
 __all__ = ["FORMAT", "describe_job"]
 
-FORMAT = 1
+FORMAT = 2
 """Of all files of a run; the page shows no others."""
 
 
-def describe_job(assignment: Assignment, wall_ns: int) -> dict[str, Any]:
+def describe_job(
+    assignment: Assignment, wall_ns: int, ray_dashboard_url: str = ""
+) -> dict[str, Any]:
     """Return the description of a job that this process leads, which began at `wall_ns`."""
     plan = assignment.plan
     return {
@@ -30,6 +32,7 @@ def describe_job(assignment: Assignment, wall_ns: int) -> dict[str, Any]:
         "began_s": wall_ns / 1e9,
         "bounded": job_is_bounded(assignment),
         "checkpoints": assignment.settings.checkpoints.url,
+        "ray_dashboard_url": ray_dashboard_url,
         "operators": [_operator(plan, node) for node in plan.logical.nodes],
         "stages": [
             {

@@ -58,11 +58,16 @@ class NoRecorder:
 class RunRecorder(NoRecorder):
     """Keeps a run in a folder of its own."""
 
-    def __init__(self, assignment: Assignment, clock: Clock) -> None:
+    def __init__(self, assignment: Assignment, clock: Clock, ray_dashboard_url: str = "") -> None:
         self._assignment = assignment
+        self._ray_dashboard_url = ray_dashboard_url
         self._settings = assignment.settings.records
         self._clock = clock
-        self._sampler = Sampler(node.id for node in assignment.plan.logical.nodes)
+        runtime = assignment.settings.runtime
+        self._sampler = Sampler(
+            (node.id for node in assignment.plan.logical.nodes),
+            max(self._settings.interval_ms, runtime.poll_interval_ms) / 1000,
+        )
         self._folder: Path | None = None
         self._began_ns = 0
         self._lines = 0
@@ -98,7 +103,7 @@ class RunRecorder(NoRecorder):
     def _begin(self) -> None:
         wall_ns, self._began_ns = self._clock.wall_ns(), self._clock.monotonic_ns()
         self._folder = RunFolders(self._settings).make(self._assignment.job_id)
-        described = describe_job(self._assignment, wall_ns)
+        described = describe_job(self._assignment, wall_ns, self._ray_dashboard_url)
         before = self._folder / DESCRIPTION
         if before.is_file():
             began_s = json.loads(before.read_bytes())["began_s"]
@@ -170,8 +175,14 @@ class RunRecorder(NoRecorder):
             path.unlink()
 
 
-def recorder_of(assignment: Assignment, clock: Clock) -> NoRecorder:
-    """Return what records a job; nothing does in virtual time, or if the settings say so."""
+def recorder_of(assignment: Assignment, clock: Clock, ray_dashboard_url: str = "") -> NoRecorder:
+    """Return what records a job; nothing does in virtual time, or if the settings say so.
+
+    Args:
+        assignment: the job.
+        clock: tells the time of each sample.
+        ray_dashboard_url: where Ray's dashboard shows the job's actors; "" without one.
+    """
     if not isinstance(clock, SystemClock) or not assignment.settings.records.interval_ms:
         return NoRecorder()
-    return RunRecorder(assignment, clock)
+    return RunRecorder(assignment, clock, ray_dashboard_url)

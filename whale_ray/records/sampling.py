@@ -12,7 +12,7 @@ from ..metrics.counters import InstanceMetrics, LatencyHistogram, WorkerSnapshot
 from ..metrics.job_metrics import JobMetrics
 from ..metrics.operator_metrics import OperatorMetrics
 from ..metrics.relay_metrics import RelayMetrics
-from ..multicast.tree_state import TreeLoad
+from ..multicast.tree_state import SwitchReport, TreeLoad
 from ..multicast.trees import Tree
 from ..optimizer.decisions import DecisionLog, step_as_plain
 from ..state.watermarks import WATERMARK_IDLE, WATERMARK_NONE
@@ -22,6 +22,7 @@ __all__ = ["JobEnd", "JobView", "Sampler", "describe_end"]
 
 _SWITCHES_SHOWN = 64
 _DECISIONS_SHOWN = 256
+_SILENT_INTERVALS = 5
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,10 @@ def describe_end(end: JobEnd) -> dict[str, Any]:
 class Sampler:
     """Makes samples of one job, one after the other."""
 
-    def __init__(self, operator_ids: Iterable[str]) -> None:
+    def __init__(self, operator_ids: Iterable[str], interval_s: float) -> None:
+        """Take how often, at most, members tell their counters and samples are made."""
+        self._silence_s = _SILENT_INTERVALS * interval_s
+        self._heard: dict[int, tuple[int, float]] = {}  # member → its newest snapshot, since when
         self._places = {operator_id: place for place, operator_id in enumerate(operator_ids)}
         self._latencies: dict[str, LatencyHistogram] = {}
         self._attempt = 0
@@ -112,7 +116,10 @@ class Sampler:
                 for member, worker in view.newest.items()
                 for one in self._instances(worker, view.previous.get(member))
             ],
-            "members": [_member(one, view.previous.get(n)) for n, one in view.newest.items()],
+            "members": [
+                {**_member(one, view.previous.get(n)), "silent_s": self._silent_s(n, one, at_s)}
+                for n, one in view.newest.items()
+            ],
             "rings": [
                 _ring(ring, worker, view.previous.get(member))
                 for member, worker in view.newest.items()
@@ -120,7 +127,7 @@ class Sampler:
             ],
             "relays": [_relay(one) for one in metrics.relays],
             "trees": [_tree(n, tree, view.loads.get(n)) for n, tree in view.trees.items()],
-            "switches": [asdict(one) for one in metrics.switches[-_SWITCHES_SHOWN:]],
+            "switches": [_switch(one) for one in metrics.switches[-_SWITCHES_SHOWN:]],
             "throttled": {str(n): rate for n, rate in metrics.throttled.items()},
             "checkpoints": None if checkpoints is None else asdict(checkpoints),
             "decisions": _decisions(metrics.decisions),
@@ -157,6 +164,15 @@ class Sampler:
             "cores": _short(cores),
             "operators": operators,
         }
+
+    def _silent_s(self, member: int, newest: WorkerSnapshot, at_s: float) -> float:
+        """Return for how long a member has told no counters; 0 while that is usual."""
+        at_ns, since_s = self._heard.get(member, (None, at_s))
+        if newest.at_ns != at_ns:
+            self._heard[member] = newest.at_ns, at_s
+            return 0.0
+        silent_s = at_s - since_s
+        return round(silent_s, 1) if silent_s > self._silence_s else 0.0
 
     def _latency(self, operator_id: str, view: JobView) -> LatencyHistogram:
         """Return the latencies of an operator since the last call."""
@@ -263,11 +279,32 @@ def _relay(one: RelayMetrics) -> dict[str, Any]:
 def _tree(stream: int, tree: Tree, load: TreeLoad | None) -> dict[str, Any]:
     return {
         "stream": stream,
-        "root": tree.root,
-        "edges": [list(edge) for edge in tree.edges],
+        **_shape(tree),
         "degree": tree.degree,
         "load": None if load is None else asdict(load),
     }
+
+
+def _switch(one: SwitchReport) -> dict[str, Any]:
+    return {
+        "stream": one.stream,
+        "why": one.why,
+        "before": _shape(one.before),
+        "after": _shape(one.after),
+        "degree_before": one.degree_before,
+        "degree_after": one.degree_after,
+        "moves": one.moves,
+        "epoch": one.epoch,
+        "decided_ns": one.decided_ns,
+        "committed_ns": one.committed_ns,
+        "ended_ns": one.ended_ns,
+        "aborted": one.aborted,
+        "load": None if one.load is None else asdict(one.load),
+    }
+
+
+def _shape(tree: Tree) -> dict[str, Any]:
+    return {"root": tree.root, "edges": tree.edges}
 
 
 def _short(value: float | None) -> float | None:

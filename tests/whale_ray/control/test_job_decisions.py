@@ -13,6 +13,7 @@ from whale_ray.configs.settings import Settings
 from whale_ray.control.job_decisions import JobDecisions
 from whale_ray.metrics.counters import InstanceMetrics, WorkerSnapshot
 from whale_ray.multicast.tree_state import SwitchReport, TreeLoad
+from whale_ray.multicast.trees import chain, star
 from whale_ray.optimizer.decisions import Decides, OptimizerDecision
 from whale_ray.plan.logical import OperatorKind
 from whale_ray.plan.planner import plan
@@ -37,7 +38,9 @@ def test_a_switch_of_a_tree_is_a_decision_with_the_numbers_that_led_to_it():
     physical = planned()
     stream = physical.rings[0].id
     load = TreeLoad(1000.0, 2, 5.0, 100.0, 0.0001, "active scale-up")
-    switch = SwitchReport(stream, "scale-up", 1, 2, 3, 4, decided_ns=3 * S, load=load)
+    switch = SwitchReport(
+        stream, "scale-up", chain(0, [1, 2]), star(0, [1, 2]), 3, 4, decided_ns=3 * S, load=load
+    )
     kept = JobDecisions(physical, [BEFORE], 1 * S)
     for _ in range(2):  # the same one again is not kept twice
         kept.note_switches([switch])

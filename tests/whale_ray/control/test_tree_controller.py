@@ -175,7 +175,12 @@ def test_the_tree_is_repaired_around_a_dead_relay_which_then_returns() -> None:
         world.flow()
     assert set(world.tree.vertices) == set(range(HOSTS))
     assert world.vertices[parent].received == world.head
-    assert [one.why for one in world.controller.switches] == ["scale-down", "repair", "return"]
+    switches = world.controller.switches
+    assert [one.why for one in switches] == ["scale-down", "repair", "return"]
+    # Each switch begins with the tree that the one before it left; the last one is in force.
+    assert [one.before for one in switches[1:]] == [one.after for one in switches[:-1]]
+    assert switches[-1].after == world.tree
+    assert parent not in switches[1].after.vertices
 
 
 def test_nothing_is_begun_while_the_source_has_no_relay() -> None:

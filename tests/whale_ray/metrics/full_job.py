@@ -15,6 +15,7 @@ from whale_ray.metrics.counters import (
 from whale_ray.metrics.export.metric import JobStatus
 from whale_ray.metrics.job_metrics import JobMetrics, summarize
 from whale_ray.multicast.tree_state import SwitchReport
+from whale_ray.multicast.trees import chain, star
 from whale_ray.transport.channel import ChannelStatistics
 from whale_ray.transport.links.statistics import LinkStatistics
 
@@ -33,7 +34,7 @@ def full_metrics(seconds: float = 10.0) -> JobMetrics:
     metrics = summarize(["trips", "total", "out"], now, before)
     return replace(
         metrics,
-        switches=(SwitchReport(7, "scale-up", 1, 2, 1, 1, 0, 10, 20),),
+        switches=(SwitchReport(7, "scale-up", chain(0, [1, 2]), star(0, [1, 2]), 1, 1, 0, 10, 20),),
         throttled={7: 1234.5},
         checkpoints=CheckpointMetrics(rows // 500, rows // 5000, 3, 900, 90, 250, 1500, 12.5),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 
 import pytest
 from hypothesis import given
@@ -162,3 +163,9 @@ def test_difference():
     after = Tree(0, ((0, 1), (1, 4), (4, 3)), (1, 3, 4))
     assert difference(before, before) == ()
     assert difference(before, after) == (Move(4, None, 1), Move(3, 1, 4), Move(2, 0, None))
+
+
+def test_a_tree_can_be_pickled_when_its_children_are_known():
+    tree = chain(0, [1, 2])
+    assert tree.layers[2] == 2
+    assert pickle.loads(pickle.dumps(tree)) == tree

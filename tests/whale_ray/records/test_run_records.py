@@ -161,6 +161,29 @@ def test_a_long_run_keeps_its_whole_history_with_fewer_samples(tmp_path):
     assert seconds[0] == pytest.approx(16) and seconds[-1] == pytest.approx(96)
 
 
+def test_a_worker_that_tells_nothing_is_silent_until_it_tells_again(tmp_path):
+    from whale_ray.metrics.counters import WorkerSnapshot
+    from whale_ray.metrics.job_metrics import JobMetrics
+    from whale_ray.plan.assignment import Assignment
+    from whale_ray.plan.planner import plan
+    from whale_ray.records.recorder import RunRecorder
+    from whale_ray.records.sampling import JobView
+
+    settings = settings_in(tmp_path, interval_ms=1000)
+    topology = topology_of(lambda row: {"km": row.km})
+    physical = plan(topology.logical_plan(), settings, 1)
+    clock = VirtualClock()
+    recorder = RunRecorder(Assignment("silent-run", physical, settings), clock)
+    recorder.begin()
+    shown = []
+    for snapshot_ns in (1, 2, 2, 2, 2, 2, 2, 2, 3):  # one sample a second
+        clock.sleep_ns(1_000_000_000)
+        newest = {0: WorkerSnapshot(0, snapshot_ns, 0)}
+        recorder.record(JobView("running", JobMetrics((), 0.0, 0), newest, {}, {}, {}))
+        shown.append(read(tmp_path / "silent-run", "now.json")["members"][0]["silent_s"])
+    assert shown == [0, 0, 0, 0, 0, 0, 0, 6, 0]
+
+
 def test_another_process_can_ask_a_job_to_end(tmp_path):
     settings = settings_in(tmp_path / "runs", interval_ms=10)
     topology = whale.Topology("endless")

@@ -24,6 +24,7 @@ from ...control.outcome import JobOutcome
 from ...control.supervisor import QUEUED, Supervisor
 from ...metrics.job_metrics import JobMetrics
 from ...plan.assignment import Assignment
+from ...ray_bridge.session import dashboard_url
 from ...records.recorder import recorder_of
 from ...tasks.printed import Fetched
 from ...transport.clock import SystemClock
@@ -95,7 +96,7 @@ class ControllerActor:
         clock = SystemClock()
         timeout_ns = assignment.settings.runtime.start_timeout_ms * 1_000_000
         fleet = RayFleet(self._members, self._nodes, timeout_ns, clock)
-        recorder = recorder_of(assignment, clock)
+        recorder = recorder_of(assignment, clock, dashboard_url())
         return Supervisor(assignment, fleet, clock, RayJournal(self._job_id), recorder)
 
     def run(self) -> bytes:

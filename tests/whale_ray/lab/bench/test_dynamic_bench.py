@@ -17,6 +17,7 @@ from whale_ray.lab.bench.series import Series, mean_in_bins, recovery, series_of
 from whale_ray.multicast.tree_state import (
     SwitchReport,
 )
+from whale_ray.multicast.trees import Tree, star
 
 BIN_NS = 10_000_000
 
@@ -99,7 +100,10 @@ def test_a_series_is_read_from_the_control_block() -> None:
 
 
 def course() -> Course:
-    switch = SwitchReport(0, "scale-down", 3, 2, 5, 0, 250 * BIN_NS, 251 * BIN_NS, 252 * BIN_NS)
+    before, after = star(0, [1, 2, 3]), Tree(0, ((0, 1), (1, 3), (0, 2)), (1, 2, 3))
+    switch = SwitchReport(
+        0, "scale-down", before, after, 5, 0, 250 * BIN_NS, 251 * BIN_NS, 252 * BIN_NS
+    )
     return Course("steps, made up", even(500), (switch,))
 
 
