@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import os
 import secrets
 import shutil
 import signal
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ..configs.errors import ResourceError, UsageError
+from ..configs.loading import environment_name
 from ..records.folders import REQUEST, is_alive, replace_json
 from ..tspec.reading import parse_tspec
 from .rescaling import Rescale
@@ -63,7 +65,9 @@ def ask_for_end(folder: Path, how: str) -> None:
 class Submissions:
     """Jobs that were started here: each runs in a process of its own, until it ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, runs: Path) -> None:
+        """Take the folder that their records are kept in, the one that the page shows."""
+        self._environment = {**os.environ, environment_name("records.folder"): str(runs)}
         self._closes = False
         self._running: set[asyncio.Task[None]] = set()
         self._processes: dict[int, asyncio.subprocess.Process] = {}
@@ -141,7 +145,7 @@ class Submissions:
         name = folder.name
         while (end := end_of(folder)) is None:
             if self._closes:
-                self.output.append(f"{name}: stops, and does not go on: this server ended")
+                self.output.append(f"{name}: stops, and is not resumed: this server ended")
                 return
             await asyncio.sleep(_END_POLL_S)
         self._rescaled.discard(folder)  # it has ended, so nobody can ask any more
@@ -150,7 +154,7 @@ class Submissions:
             return
         place = str(end["checkpoint"])
         if await self._run(name, "resume", place, *wanted.options):
-            self.output.append(f"{name}: go on as it was with: whale-ray resume {place}")
+            self.output.append(f"{name}: resume it unchanged with: whale-ray resume {place}")
 
     async def _run(self, name: str, *words: str) -> int:
         """Run a command of whale-ray to its end, keep what it writes, and return its exit code."""
@@ -159,6 +163,7 @@ class Submissions:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
+            env=self._environment,
             limit=_LINE_BYTES_MAX,
         )
         assert process.stdout is not None

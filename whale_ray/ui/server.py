@@ -64,9 +64,10 @@ class UiServer:
         if not (static / "index.html").is_file():
             msg = f"the page is not built: {static / 'index.html'} is missing; run `make ui`"
             raise ResourceError(msg)
-        self._reader = RunReader(RunFolders(settings), clock, settings.interval_ms or 1000)
+        folders = RunFolders(settings)
+        self._reader = RunReader(folders, clock, settings.interval_ms or 1000)
         self._token = token
-        self._submissions = Submissions()
+        self._submissions = Submissions(folders.root)
 
     def application(self) -> web.Application:
         """Return what a server of aiohttp runs."""

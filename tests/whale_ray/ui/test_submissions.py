@@ -39,12 +39,12 @@ async def until(submissions: Submissions, line: str) -> None:
 
 
 def test_a_long_line_is_left_out_and_the_next_ones_are_there(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     runs("print('begin'); print('x' * 1_000_000); print('end')", monkeypatch)
 
     async def submit() -> list[str]:
-        submissions = Submissions()
+        submissions = Submissions(tmp_path)
         submissions.submit(TSPEC, workers=1)
         await asyncio.wait_for(until(submissions, "played: ended with exit code 0"), 60)
         return list(submissions.output)
@@ -55,7 +55,23 @@ def test_a_long_line_is_left_out_and_the_next_ones_are_there(
     assert sum(map(len, lines)) < 200_000
 
 
-def test_what_does_not_drain_in_time_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_recorded_where_the_page_looks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    runs("import os; print(os.environ['WHALE_RAY_RECORDS__FOLDER'])", monkeypatch)
+
+    async def submit() -> list[str]:
+        submissions = Submissions(tmp_path)
+        submissions.submit(TSPEC, workers=1)
+        await asyncio.wait_for(until(submissions, "played: ended with exit code 0"), 60)
+        return list(submissions.output)
+
+    assert asyncio.run(submit())[0] == f"played: {tmp_path}"
+
+
+def test_what_does_not_drain_in_time_is_killed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     runs(
         "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
         "print('deaf', flush=True); signal.pause()",
@@ -63,7 +79,7 @@ def test_what_does_not_drain_in_time_is_killed(monkeypatch: pytest.MonkeyPatch) 
     )
 
     async def submit() -> list[str]:
-        submissions = Submissions()
+        submissions = Submissions(tmp_path)
         submissions.submit(TSPEC, workers=1)
         await asyncio.wait_for(until(submissions, "played: deaf"), 60)
         await asyncio.wait_for(submissions.close(drain_timeout_s=0.1), 60)
