@@ -49,6 +49,7 @@ def _tell(link: UiLink) -> None:
     sys.stdout.write(
         f"whale-ray ui: {link.url} (read only)\n"
         f"with actions:  {link.url_with_token}\n"
+        f"from another machine, first: {link.tunnel}\n"
         "Ctrl-C ends it\n"
     )
     sys.stdout.flush()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -40,13 +42,23 @@ class UiLink:
         """Return the link to a job's own page."""
         return UiLink(f"{self.url}#/job/{job_id}/topology", self.url_with_token, job_id)
 
+    @property
+    def tunnel(self) -> str:
+        """The command that makes the page reachable from another machine, at the same address."""
+        port = urlsplit(self.url).port
+        return f"ssh -L {port}:{LOOPBACK}:{port} {socket.gethostname()}"
+
     def __repr__(self) -> str:
-        return self.url
+        return f"{self.url} (from another machine, first: {self.tunnel})"
 
     def _repr_html_(self) -> str:
+        url = escape(self.url)
         return (
-            f'<iframe src="{escape(self.url)}" title="whale-ray {escape(self.job_id)}" '
+            f'<iframe src="{url}" title="whale-ray {escape(self.job_id)}" '
             'width="100%" height="640" style="border:1px solid #8888"></iframe>'
+            f'<p><a href="{url}" target="_blank" rel="noreferrer">{url}</a>. If it does not '
+            "answer, the notebook runs on another machine than the browser. Then run this on the "
+            f"browser's machine, and execute the cell again: <code>{escape(self.tunnel)}</code></p>"
         )
 
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -332,6 +333,9 @@ def test_a_job_shows_its_page(served, monkeypatch):
     base = link.url.partition("#")[0]
     assert [one["id"] for one in requests.get(f"{base}api/jobs", timeout=60).json()] == [job.id]
     assert job.id in link.url and "token" not in link._repr_html_()
+    port = urlsplit(base).port
+    for told in (repr(link), link._repr_html_()):  # both tell how to reach it from elsewhere
+        assert base in told and f"ssh -L {port}:127.0.0.1:{port} " in told
     assert job.ui().url == link.url  # no second server
 
 
