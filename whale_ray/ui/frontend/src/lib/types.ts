@@ -40,6 +40,7 @@ export interface JobDescription {
   began_s: number;
   bounded: boolean;
   checkpoints: string;
+  ray_dashboard_url: string;
   operators: OperatorDescription[];
   stages: { id: number; operators: string[]; parallelism: number; instance_worker: number[] }[];
   edges: EdgeDescription[];
@@ -87,10 +88,14 @@ export interface TreeLoad {
   reason: string;
 }
 
-export interface TreeSample {
-  stream: number;
+/** Hosts by number; an edge is parent and child. */
+export interface TreeShape {
   root: number;
   edges: [number, number][];
+}
+
+export interface TreeSample extends TreeShape {
+  stream: number;
   degree: number;
   load: TreeLoad | null;
 }
@@ -98,6 +103,8 @@ export interface TreeSample {
 export interface SwitchSample {
   stream: number;
   why: string;
+  before: TreeShape;
+  after: TreeShape;
   degree_before: number;
   degree_after: number;
   moves: number;
@@ -154,7 +161,7 @@ export interface Sample {
   cpu_s: number;
   operators: OperatorSample[];
   instances: InstanceSample[];
-  members: { member: number; host: string; cores: number }[];
+  members: { member: number; host: string; cores: number; silent_s: number }[];
   rings: { id: number; fill: number; bytes_per_s: number; messages_per_s: number }[];
   relays: { host: string; sent_bytes_per_s: number; waits_for: string[]; links: LinkSample[] }[];
   trees: TreeSample[];
