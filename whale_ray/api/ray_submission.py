@@ -94,7 +94,7 @@ def submit_to_ray(
         ids = [place.id for place in places]
         actors = create_members(plan, ids, job_id, room, detach, options.runtime_env)
         undo.callback(kill_all, actors)
-        controller = _create_controller(assignment, ids, room, options)
+        controller = _create_controller(assignment, ids, room, options, session.dashboard_url)
         undo.callback(kill_all, [controller])
         runner = (
             DetachedRunner(job_id, controller)
@@ -137,7 +137,11 @@ def _sealed(
 
 
 def _create_controller(
-    assignment: Assignment, nodes: Sequence[str], room: Room, options: RayOptions
+    assignment: Assignment,
+    nodes: Sequence[str],
+    room: Room,
+    options: RayOptions,
+    dashboard_url: str,
 ) -> ActorHandle[Any]:
     job_id = assignment.job_id
     environment = (
@@ -157,7 +161,7 @@ def _create_controller(
             lifetime="detached" if options.detach else None,
             runtime_env=None if options.runtime_env is None else dict(options.runtime_env),
         )
-        .remote(job_id, options.detach, nodes, room.group, environment)
+        .remote(job_id, options.detach, nodes, room.group, environment, dashboard_url)
     )
 
 

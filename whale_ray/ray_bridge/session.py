@@ -189,7 +189,7 @@ def connect_ray(
             address=str(context.gcs_address),
             started_here=ours and _connection.started,
             namespace=str(context.namespace),
-            dashboard_url=dashboard_url(),
+            dashboard_url=_dashboard_url(),
             _connection_name=_connection.name if ours else "",
         )
 
@@ -243,8 +243,7 @@ def _can_have_dashboard() -> bool:
     return not lack
 
 
-def dashboard_url() -> str:
-    """Return the URL of the dashboard of the Ray that this process belongs to; "" without one."""
+def _dashboard_url() -> str:
     import ray
 
     url = ray._private.worker.get_dashboard_url()

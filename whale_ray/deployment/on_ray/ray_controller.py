@@ -24,7 +24,6 @@ from ...control.outcome import JobOutcome
 from ...control.supervisor import QUEUED, Supervisor
 from ...metrics.job_metrics import JobMetrics
 from ...plan.assignment import Assignment
-from ...ray_bridge.session import dashboard_url
 from ...records.recorder import recorder_of
 from ...tasks.printed import Fetched
 from ...transport.clock import SystemClock
@@ -50,6 +49,7 @@ class ControllerActor:
 
     `nodes` has the id of each host's Ray node. `group` is the placement group of the workers, whose
     resources Ray may not have given yet. `environment` has variables that hold here too.
+    `dashboard_url` comes from the driver: Ray tells its actors the default one, even without any.
     """
 
     def __init__(
@@ -59,11 +59,13 @@ class ControllerActor:
         nodes: Sequence[str],
         group: PlacementGroup | None,
         environment: Mapping[str, str],
+        dashboard_url: str,
     ) -> None:
         os.environ.update(environment)
         leave_stops_to_the_controller()  # its driver calls `stop`
         self._job_id = job_id
         self._group = group
+        self._dashboard_url = dashboard_url
         self._waits_for_room = False
         self._stopped = False
         self._nodes = nodes
@@ -96,7 +98,7 @@ class ControllerActor:
         clock = SystemClock()
         timeout_ns = assignment.settings.runtime.start_timeout_ms * 1_000_000
         fleet = RayFleet(self._members, self._nodes, timeout_ns, clock)
-        recorder = recorder_of(assignment, clock, dashboard_url())
+        recorder = recorder_of(assignment, clock, self._dashboard_url)
         return Supervisor(assignment, fleet, clock, RayJournal(self._job_id), recorder)
 
     def run(self) -> bytes:

@@ -324,6 +324,7 @@ def await_end(ray: Any, job: whale.Job) -> None:
 
 DASHBOARD = """
 import json, urllib.request
+from pathlib import Path
 import whale_ray as whale
 
 def numbers():
@@ -334,13 +335,16 @@ for bounded in (True, False):
     source = whale.sources.iterable(numbers if not bounded else [{"v": 1}], bounded=bounded)
     topology = whale.Topology("lasting")
     topology.source(source, id="rows").sink(whale.sinks.parquet(FOLDER + str(bounded)), id="out")
-    job = whale.submit(topology, address="local", workers=1)
+    job = whale.submit(
+        topology, address="local", workers=1, settings={"records.folder": FOLDER}
+    )
     answer = 0
     if job.dashboard_url:
         with urllib.request.urlopen(job.dashboard_url, timeout=60) as page:
             answer = page.status
     job.stop(drain=False)
-    print(json.dumps([bounded, answer]))
+    described = json.loads(Path(FOLDER, job.id, "job.json").read_text())
+    print(json.dumps([bounded, answer, described["ray_dashboard_url"] == job.dashboard_url]))
 """
 
 
@@ -352,4 +356,4 @@ def test_a_ray_of_our_own_has_a_dashboard_for_a_job_that_lasts(tmp_path: Path) -
     )
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert "SIGTERM handler" not in done.stderr, "another Ray was started at the end"
-    assert told == [[True, 0], [False, 200]], done.stderr
+    assert told == [[True, 0, True], [False, 200, True]], done.stderr
