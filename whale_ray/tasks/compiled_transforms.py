@@ -9,6 +9,7 @@ from ..configs.errors import WhaleError
 from ..operators.compiled.aggregating_chain import AggregatingChain
 from ..operators.compiled.compiled_chain import CompiledChain, Mode
 from ..operators.transforms import FilterExpression, MapExpressions
+from ..operators.windows.aggregation import evaluated_inputs
 from ..transport.wire.batch import Batch
 from ..transport.wire.types import Schema
 from .nodes import Node, TransformNode
@@ -102,6 +103,9 @@ class CompiledTransforms:
                 return
             with node.guard(batch):
                 batch = node.transform.apply(batch)
+        if batch is not None and self._ending is not None:
+            with self._ending.guard(batch):
+                evaluated_inputs(self._ending.partial.asked.aggregates, batch)
 
     def _count(self, rows: int, counts: Iterable[int], schemas: Iterable[Schema]) -> _Chained:
         """Count rows that passed the operators; return the last that any of them reached."""

@@ -72,6 +72,17 @@ def test_what_it_raises_before_an_aggregate_names_its_operator() -> None:
         whale.run(topology, settings={"runtime.pipelines": "compiled"})
 
 
+@pytest.mark.parametrize("mode", ["compiled", "interpreted"])
+def test_what_it_raises_in_an_aggregate_names_that(mode: str) -> None:
+    topology = whale.Topology("sums")
+    rows = topology.source(whale.sources.arrow(pa.table({"k": [1, 1], "x": [4.0, -1.0]})), id="in")
+    sums = rows.filter(col("x") < 9, id="some").group_by("k")
+    total = whale.functions.sum(root("x")).alias("total")
+    sums.agg(total, id="sums", aggregation="late_merge").sink(whale.sinks.collect(), id="out")
+    with pytest.raises(UserFunctionError, match=r"below zero\nin operator 'sums.partial'"):
+        whale.run(topology, settings={"runtime.pipelines": mode})
+
+
 def test_columns_are_counted_and_numbers_are_constants() -> None:
     add = whale.compiled(lambda a, b: a + b)
     batch = Batch.from_pydict({"x": np.array([1, 2])})
