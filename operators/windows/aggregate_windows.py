@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from ...state.keys import hash_keys
 from ...state.node_transfer import column_name, with_columns
-from ...transport.compiling import njit
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ..process import Output
 from .aggregation import Aggregation, evaluated_inputs
+from .changed_groups import newly_flagged
 from .deltas import DeltaForm, delta_columns
 from .group_memtable import GroupMemtable, report_none
 from .group_state import CHANGED, GroupState
@@ -452,8 +452,7 @@ class AggregateWindows(TimeWindows):
             if not fired.any():
                 return
             slices, slots = slices[fired], slots[fired]
-        rows = np.empty(len(slots), np.int64)
-        rows = rows[: _mark(self._state.changed, slots, rows)]
+        rows = newly_flagged(self._state.changed, slots)
         self._wait_with(slices[rows], slots[rows])
 
     def _wait_with(self, slices: Int64s, slots: Int64s) -> None:
@@ -499,15 +498,3 @@ class AggregateWindows(TimeWindows):
                     self._merged.merge(merged[present], self._state, found[present])
             self._emit(self._merged, merged, window, out)
             self._end_merge()
-
-
-@njit(cache=True, nogil=True)
-def _mark(changed: Any, slots: Any, rows: Any) -> int:
-    """Set the flags of slots; write the rows at which one was set first, and return how many."""
-    count = 0
-    for row in range(len(slots)):
-        if not changed[slots[row]]:
-            changed[slots[row]] = 1
-            rows[count] = row
-            count += 1
-    return count

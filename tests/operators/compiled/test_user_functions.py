@@ -216,7 +216,7 @@ def test_what_only_functions_inside_a_function_refer_to_is_known(
 
 def test_a_loop_is_not_kept_if_it_depends_on_what_a_module_of_the_users_holds() -> None:
     constants = ModuleType("constants")
-    constants.factor = 2  # type: ignore[attr-defined]
+    constants.factor = 2  # type: ignore[attr-defined]  # made here
     assert not text_of(whale.compiled(lambda x: x * constants.factor))[1]
     assert text_of(whale.compiled(lambda x: math.floor(x) + 1))[1]
 

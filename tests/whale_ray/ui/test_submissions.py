@@ -96,7 +96,7 @@ def test_a_job_that_is_rescaled_twice_goes_on_once(
     end: list[dict[str, Any]] = []
 
     async def rescale_twice() -> list[str]:
-        submissions = Submissions()
+        submissions = Submissions(tmp_path)
 
         def rescale() -> None:
             submissions.rescale(tmp_path, Rescale({"counts": 2}), lambda _: next(iter(end), None))
