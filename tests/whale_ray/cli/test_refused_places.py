@@ -132,7 +132,7 @@ def test_offsets_that_have_expired_since_the_checkpoint(
 def test_a_topic_that_is_gone_since_the_checkpoint(
     kafka: MockCluster, here: Path, capsys: Any
 ) -> None:
-    topic = topic_of(kafka)
+    topic = topic_of(kafka, 10 * ROWS)
     write_job(reads(kafka, topic))
     fail_behind_a_checkpoint()
     before = sorted(os.listdir("st/manifests"))

@@ -6,6 +6,7 @@ its script or anything that axe-core finds fails a test.
 
 from __future__ import annotations
 
+import re
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+RESTARTED = re.compile(r"restarted \d+ times?")
+"""On a loaded machine the attempt after a killed worker may be lost, too."""
 
 
 def test_without_a_job_the_page_says_how_to_begin(browser, page, tmp_path):
@@ -143,10 +147,10 @@ def test_two_browsers_follow_a_job_that_loses_a_worker_until_one_ends_it(browser
             expect(row).to_contain_text("/s")
         kill_a_worker(process)
         for one in both:
-            expect(one.locator(".head")).to_contain_text("restarted 1 time")
+            expect(one.locator(".head")).to_contain_text(RESTARTED)
             one.get_by_text("running", exact=True).wait_for()
         page.get_by_role("link", name="Failures").click()
-        page.get_by_text("The job was restarted 1 time").wait_for()
+        page.get_by_text(re.compile(f"The job was {RESTARTED.pattern}")).wait_for()
         assert_accessible(page)
         expect(reader.get_by_role("button", name="End the job …")).to_have_count(0)
         page.get_by_role("button", name="End the job …").click()
