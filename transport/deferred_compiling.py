@@ -12,11 +12,15 @@ compiled, and `get_call_template` if another function calls it. Both are the sam
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, Final
 
 from numba.core.compiler_lock import global_compiler_lock
 
-__all__ = ["compile_when_used", "entry_point"]
+__all__ = ["COMPILE_AT_IMPORT_VARIABLE", "compile_when_used", "entry_point"]
+
+COMPILE_AT_IMPORT_VARIABLE: Final = "WHALE_RAY_COMPILE_AT_IMPORT"
+"""If it is set, nothing is deferred: importing a module fills the cache for another machine."""
 
 
 def compile_when_used(dispatcher: Any, signature: object) -> None:
@@ -53,6 +57,8 @@ def compile_when_used(dispatcher: Any, signature: object) -> None:
     dispatcher._compile_for_args = compile_for_call
     dispatcher.get_call_template = template_for_caller
     dispatcher.compile_now = compile_now
+    if COMPILE_AT_IMPORT_VARIABLE in os.environ:
+        compile_now()
 
 
 def entry_point(dispatcher: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from whale_ray.transport.compiling import njit
-from whale_ray.transport.deferred_compiling import entry_point
+from whale_ray.transport.deferred_compiling import COMPILE_AT_IMPORT_VARIABLE, entry_point
 
 _SIGNATURE = numba.float64(numba.float64[::1], numba.int64)
 
@@ -68,3 +68,10 @@ def test_threads_that_come_at_once_get_the_same_function() -> None:
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(call, range(4))) == [6.0] * 4
     assert len(function.signatures) == 1
+
+
+def test_with_the_variable_it_is_compiled_where_it_is_defined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(COMPILE_AT_IMPORT_VARIABLE, "1")
+    assert _function().signatures == [_SIGNATURE.args]
