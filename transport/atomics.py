@@ -53,9 +53,6 @@ def kernel(signature: str, *, releases_gil: bool = False) -> Callable[[Function]
 
     Only a kernel that waits or works for long may release the GIL: for a call of 50 ns it would
     mean standing in line behind any other Python thread, 5 ms at worst.
-
-    numba's cache notices an edit of the module itself, not of a module whose functions it calls:
-    after editing this one or doorbell.py, remove `transport/__pycache__`.
     """
     compiled = njit(signature, cache=True, nogil=releases_gil, boundscheck=False)
     return cast("Callable[[Function], Function]", compiled)

@@ -20,7 +20,11 @@ from .clock import SystemClock
 from .compile_notice import CompileNotice
 from .compiled_folder import NOT_KEPT_VARIABLE, choose_folder
 from .deferred_compiling import compile_when_used
-from .kept_functions import go_on_without_writing, treat_unreadable_as_missing
+from .kept_functions import (
+    go_on_without_writing,
+    load_quickly,
+    treat_unreadable_as_missing,
+)
 
 __all__ = ["kept_in", "njit", "notice"]
 
@@ -56,6 +60,7 @@ def njit(signature: object = None, *, cache: bool = False, **options: Any) -> An
 def _compiled(function: Any, signature: object, *, cache: bool, **options: Any) -> Any:
     dispatcher = numba.njit(cache=cache, **options)(function)
     if cache:
+        load_quickly(dispatcher)
         treat_unreadable_as_missing(dispatcher)
         go_on_without_writing(dispatcher)
     if signature is not None:

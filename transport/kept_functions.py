@@ -4,15 +4,23 @@ What it cannot write, as on a full disk, is compiled again by other processes; n
 
 numba keeps an index of a function's compiled versions by the types of its arguments, and unpickles
 it before it compares it with the source. An index of an earlier version of whale-ray may refer to
-classes that have been renamed since. Numba has no public way to intervene: `Dispatcher._cache`, its
-method `save_overload`, `Cache._cache_file` and its two methods are the same in numba 0.61 to 0.68.
+classes that have been renamed since. Numba has no public way to intervene: `Dispatcher._cache`, the
+methods and attributes of a `FunctionCache` and of an `IndexDataCacheFile` that are used here, and
+`rtsys.initialize` are the same in numba 0.61 to 0.68.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
+import os
 from collections.abc import Callable
 from typing import Any
+
+from numba.core.caching import IndexDataCacheFile
+from numba.core.runtime import rtsys
+
+from .reached_sources import reached_stamp
 
 _METHODS: dict[str, Callable[[], object]] = {"_load_index": dict, "load": lambda: None}
 """What reads kept functions, with what it returns if there are none."""
@@ -21,9 +29,50 @@ _log = logging.getLogger(__name__)
 _told: set[str] = set()
 
 
+def load_quickly(dispatcher: object) -> None:
+    """Let a kept function be loaded without numba's compiler, and also from beside its source.
+
+    numba loads the implementations of all that compiled code may call before it looks for a kept
+    function, which takes a fifth of a second. Machine code needs no more of it than the runtime
+    that allocates memory, and numba's compiler loads the rest itself.
+
+    Whoever installed whale-ray may have compiled beside the sources, where it is kept by default.
+    Another user, or one who chose another folder, keeps his own elsewhere and reads both.
+
+    Either is compared with all sources that it was made of.
+    """
+    cache: Any = getattr(dispatcher, "_cache", None)
+    if not hasattr(cache, "_load_overload"):
+        return
+
+    file = cache._cache_file
+    own_stamp = file._source_stamp
+
+    def loads(signature: object, target: Any) -> object:
+        file._source_stamp = (own_stamp, reached_stamp(cache._py_func))
+        rtsys.initialize(target)
+        found = cache._load_overload(signature, target)
+        return _load_from_beside_source(cache, signature, target) if found is None else found
+
+    cache.load_overload = loads
+
+
+def _load_from_beside_source(cache: Any, signature: object, target: Any) -> object:
+    folder = os.path.join(os.path.dirname(inspect.getfile(cache._py_func)), "__pycache__")
+    if folder == cache.cache_path:  # looked up already
+        return None
+    file = IndexDataCacheFile(folder, cache._impl.filename_base, cache._cache_file._source_stamp)
+    _forget_unreadable(file)
+    kept = file.load(cache._index_key(signature, target.codegen()))
+    return None if kept is None else cache._impl.rebuild(target, kept)
+
+
 def treat_unreadable_as_missing(dispatcher: object) -> None:
     """Let the cache of a compiled function forget what it cannot read, instead of raising."""
-    file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    _forget_unreadable(getattr(getattr(dispatcher, "_cache", None), "_cache_file", None))
+
+
+def _forget_unreadable(file: object) -> None:
     for name, missing in _METHODS.items():
         if hasattr(file, name):
             setattr(file, name, _reads_or(getattr(file, name), missing))

@@ -31,6 +31,25 @@ def doubled(number):
     return 2 * number
 """
 
+CALLED = """
+from whale_ray.transport.compiling import njit
+
+TWO = {two}
+
+@njit()
+def more(number):
+    return number + {more}
+"""
+
+CALLS = """
+from whale_ray.transport.compiling import njit
+from {called} import TWO, more
+
+@njit("int64(int64)", cache=True)
+def following(number):
+    return TWO * more(number)
+"""
+
 _numbers = itertools.count()
 
 
@@ -109,3 +128,36 @@ def test_damaged_files(package: Package, ending: str, content: bytes | None) -> 
         file.write_bytes(file.read_bytes()[:-20] if content is None else content)
     check(*package.load("Before"), hits=(0, 0))
     check(*package.load("Before"), hits=(1, 1))
+
+
+@pytest.mark.parametrize(("two", "more", "hits"), [(2, 1, 1), (2, 5, 0), (3, 1, 0)])
+def test_what_is_called_or_named_has_changed_in_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two: int, more: int, hits: int
+) -> None:
+    monkeypatch.setattr(config, "CACHE_DIR", "")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    number = next(_numbers)
+    called, calls = (f"kept_called_{number}", f"kept_calls_{number}")
+    (tmp_path / f"{calls}.py").write_text(CALLS.format(called=called))
+    for now_two, now_more, now_hits in ((2, 1, 0), (two, more, hits)):
+        (tmp_path / f"{called}.py").write_text(CALLED.format(two=now_two, more=now_more))
+        for module in (called, calls):
+            sys.modules.pop(module, None)
+        importlib.invalidate_caches()
+        following = importlib.import_module(calls).following
+        assert following(10) == now_two * (10 + now_more)
+        assert following.stats.cache_hits.total() == now_hits
+
+
+def test_what_is_kept_beside_the_source_is_read_though_another_folder_is_written(
+    package: Package, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = tmp_path_factory.mktemp("chosen")
+    monkeypatch.setattr(config, "CACHE_DIR", str(chosen))
+    check(*package.load("Before"), hits=(1, 1))
+    assert not list(chosen.rglob("*.nb?"))
+    package.change_kernels()
+    check(*package.load("Before"), hits=(0, 0))
+    check(*package.load("Before"), hits=(1, 1))
+    assert len(list(chosen.rglob("*.nbi"))) == 2
