@@ -260,15 +260,13 @@ class EpochParts:
         return {os.path.dirname(path) for path in paths if path is not None}
 
     def _staged_at(self, part: Staged) -> str | None:
-        """Return where a part waits: as it was staged, or in a hidden folder of this output.
+        """Return where a part waits: in a hidden folder of this output; None if it does not.
 
-        There another job has linked it, or the output was moved or copied, with what is beside it.
+        Where it was staged does not matter: if the output was copied, with what is beside it, the
+        part is there, too, but belongs to whoever goes on with the original.
         """
-        path = _part_in(os.path.dirname(str(part.path)), part)
-        if path is not None:
-            return path
-        others = (_part_in(folder, part) for folder in self.folder.hidden_folders())
-        return next((other for other in others if other is not None), None)
+        found = (_part_in(folder, part) for folder in self.folder.hidden_folders())
+        return next((path for path in found if path is not None), None)
 
     def _note(self, columns: bytes | None) -> None:
         if columns is None:
