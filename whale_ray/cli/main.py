@@ -4,7 +4,7 @@ Also `state`, `settings`, `ui`, `metrics` and `completion`.
 
 Every error that a user can cause prints one line on standard error, with exit code 2 for mistakes
 in the call and 1 for failures at runtime; `--debug` shows the traceback. Ctrl-C drains a running
-job and exits with 130.
+job and exits with 130, SIGTERM with 143.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..configs.errors import (
     UserFunctionError,
     WhaleError,
 )
-from ..deployment.signals import interrupting_signals
+from ..deployment.signals import exit_code_of_stop, interrupting_signals
 from . import bench, checkpoints, completion, jobs, optimize, running, simulate, state, ui
 from .parser import Parser
 
@@ -76,17 +76,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _escape_unencodable_output()
     try:
         with interrupting_signals():
-            return _execute(words)
+            code = _execute(words)
     except KeyboardInterrupt:
         sys.stderr.write("whale-ray: interrupted\n")
-        return EXIT_INTERRUPTED
+        return exit_code_of_stop()
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
     except WhaleError as error:
         if debug:
             traceback.print_exc()
-        return _report(error)
+        code = _report(error)
+    return exit_code_of_stop() if code == EXIT_INTERRUPTED else code
 
 
 def _escape_unencodable_output() -> None:

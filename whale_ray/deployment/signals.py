@@ -15,12 +15,24 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from ..configs.errors import Interrupted
+from ..configs.errors import EXIT_INTERRUPTED, Interrupted
 from ..transport.clock import Clock, SystemClock
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SAME_STOP_NS = 1_000_000_000
 """Signals within this time count as one, except Ctrl-C: `timeout` signals command and group."""
+
+_received: list[int] = []
+"""The signals to stop that this process has answered, since `interrupting_signals` was entered."""
+
+
+def exit_code_of_stop() -> int:
+    """Return the exit code of a command that was stopped: 128 and the number of the first signal.
+
+    Shells report programs that die of a signal by the same code. A command that was stopped
+    otherwise, as from another process, exits as if by Ctrl-C.
+    """
+    return 128 + _received[0] if _received else EXIT_INTERRUPTED
 
 
 def leave_stops_to_the_controller() -> None:
@@ -84,6 +96,7 @@ def draining_signals(
         if seen and number != signal.SIGINT and now_ns - first_ns < _SAME_STOP_NS:
             return
         seen, first_ns = seen + 1, first_ns if seen else now_ns
+        _received.append(number)
         stop(seen == 1)
         if interrupt and seen > 1:
             restore()
@@ -96,8 +109,10 @@ def draining_signals(
 @contextmanager
 def interrupting_signals() -> Iterator[None]:
     """Within the block, raise KeyboardInterrupt for SIGTERM and SIGHUP, too."""
+    _received.clear()
 
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        _received.append(number)
         raise KeyboardInterrupt
 
     with _handling(interrupt, (signal.SIGTERM, signal.SIGHUP)):

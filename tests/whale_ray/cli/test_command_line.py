@@ -203,6 +203,11 @@ def test_ctrl_c_without_a_job_is_no_traceback(monkeypatch: Any, capsys: Any) -> 
     assert error_of(["doctor"], 130, capsys) == "interrupted"
 
 
+def test_sigterm_without_a_job_is_no_traceback(monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr("whale_ray.doctor.examine", lambda: signal.raise_signal(signal.SIGTERM))
+    assert error_of(["doctor"], 143, capsys) == "interrupted"
+
+
 # --- commands that answer ---
 
 
@@ -410,11 +415,14 @@ def wait_for(process: subprocess.Popen[str], text: str) -> None:
     raise AssertionError(f"ended without {text!r}: {''.join(seen)}")
 
 
-def test_ctrl_c_drains_the_output_is_whole_and_nothing_is_left(endless: Any, folder: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_a_signal_drains_the_output_is_whole_and_nothing_is_left(
+    endless: Any, folder: Path, number: int
+) -> None:
     process = endless("topology", "--workers", "2")
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, number)
     told, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert "Traceback" not in errors
     values = sorted(pq.read_table("out.partial")["v"].to_pylist())
     assert values == list(range(len(values))) and values
