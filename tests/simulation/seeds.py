@@ -31,6 +31,7 @@ SCENARIOS = {
         "epochs",
         "store",
         "tasks",
+        "merging",
     )
 }
 """The scenarios of whale-ray: name, and where it is."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.scenarios import epochs, store, tasks
+from tests.simulation.scenarios import epochs, merging, store, tasks
 from tests.simulation.scenarios.multicast import Play
 from tests.simulation.seeds import (
     SCENARIOS,
@@ -50,6 +50,7 @@ from whale_ray.state.epochs.newest_note import NewestNote
 from whale_ray.state.epochs.store_files import StoreFiles
 from whale_ray.state.epochs.store_names import ManifestName
 from whale_ray.state.watermarks import WatermarkTracker
+from whale_ray.tasks.partial_node import PartialNode
 from whale_ray.transport.links.attached import Offer
 from whale_ray.transport.links.control import ControlOutbox
 from whale_ray.transport.links.link import Link, Role
@@ -67,12 +68,13 @@ SEEDS = {
     "epochs": 500,
     "store": 500,
     "tasks": 500,
+    "merging": 500,
 }
 """In a minute or so; `make soak` plays more."""
 BLOCK = 25
 """Seeds that one test plays at most; `make test` plays the first block of each scenario."""
 SEEDS_TO_CATCH = dict.fromkeys(SEEDS, 100) | {"moving": 200, "multicast": 500, "epochs": 500}
-SEEDS_TO_CATCH["store"] = SEEDS_TO_CATCH["tasks"] = 1_000
+SEEDS_TO_CATCH |= dict.fromkeys(("store", "tasks", "merging"), 1_000)
 BASE = fresh_base()
 
 
@@ -87,7 +89,8 @@ def _print_base(request: pytest.FixtureRequest) -> None:
 def test_every_scenario_has_its_share_of_seeds():
     assert SEEDS.keys() == SCENARIOS.keys()
     assert SEEDS["resumption"] + SEEDS["forwarding"] == 500
-    assert SEEDS["multicast"] == SEEDS["epochs"] == SEEDS["store"] == SEEDS["tasks"] == 500
+    for name in ("multicast", "epochs", "store", "tasks", "merging"):
+        assert SEEDS[name] == 500
     assert {path.stem for path in PAST_FAILURES.glob("*.txt")} <= SEEDS.keys()
 
 
@@ -173,6 +176,14 @@ def test_the_tasks_scenario_covers_all_of_its_events():
     seen: Counter[str] = Counter()
     for seed in range(30):
         seen += tasks.play(Simulator(seed)).seen
+    assert seen["epochs"] > 30
+    assert seen["killed"] > seen["restored"] > 15
+
+
+def test_the_merging_scenario_covers_all_of_its_events():
+    seen: Counter[str] = Counter()
+    for seed in range(40):
+        seen += merging.play(Simulator(seed)).seen
     assert seen["epochs"] > 30
     assert seen["killed"] > seen["restored"] > 15
 
@@ -339,7 +350,13 @@ def follow_the_fastest(watermarks: WatermarkTracker[Any]) -> bool:
     return True
 
 
+def pass_watermarks_on_before_groups(partial: PartialNode, watermark_ns: int) -> None:
+    partial._output.advance(watermark_ns)
+    ADVANCE(partial, watermark_ns)
+
+
 PASS_ON = epochs.Task.pass_on
+ADVANCE = PartialNode.advance
 REMOVABLE_CHUNKS = retention.removable_chunks
 KEPT_MANIFESTS = retention.kept_manifests
 WRITE_CHUNK = CheckpointStore.write_chunk
@@ -379,6 +396,9 @@ FAULTS: list[tuple[str, type | ModuleType, str, Callable[..., Any]]] = [
     ("store", checkpoint_store, "read_note", rely_on_the_listing),
     ("tasks", LearntSchema, "restore", forget_what_was_learnt),
     ("tasks", WatermarkTracker, "_advance", follow_the_fastest),
+    ("merging", WatermarkTracker, "_advance", follow_the_fastest),
+    ("merging", PartialNode, "advance", pass_watermarks_on_before_groups),
+    ("merging", PartialNode, "empty_for_marker", do_nothing),
 ]
 
 
