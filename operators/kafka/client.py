@@ -122,6 +122,7 @@ class KafkaCluster:
         import confluent_kafka
 
         defaults = {"partitioner": "murmur2_random", **(defaults or {})}
+        settings = {"delivery.report.only.error": False, **settings}  # each answer is counted
         try:
             return confluent_kafka.Producer(self._settings(defaults, settings, errors))
         except confluent_kafka.KafkaException as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -9,15 +11,37 @@ if TYPE_CHECKING:
 
     from .messages import MessageTable
 
-__all__ = ["MessageWriter"]
+__all__ = ["MessageWriter", "SentMessages"]
 
 _FULL_S = 0.05
 _CALLBACKS_EVERY = 10_000
-_FLUSH_S = 1.0
+_FLUSH_S = 0.05
+"""How long a flush waits at once; one thread may flush while another one goes on writing."""
+
+
+class SentMessages:
+    """The messages between two cuts, and how many of them the brokers have not answered yet."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._answered = 0
+        self._lock = Lock()  # any thread that polls the producer is told of answers
+
+    @property
+    def has_all_answers(self) -> bool:
+        """Whether each message has arrived, or was given up; call it once the cut is made."""
+        return self._answered >= self.count
+
+    def note_answer(self) -> None:
+        """Count an answer."""
+        with self._lock:
+            self._answered += 1
 
 
 class MessageWriter:
     """Writes into one topic; the first message that could not be delivered is an error.
+
+    `write` and `cut` are for one thread, `wait` for any.
 
     Args:
         producer: which keeps as many messages as its queue has room for, and tries again.
@@ -28,6 +52,7 @@ class MessageWriter:
         self._producer = producer
         self._topic = topic
         self._failed: Any = None
+        self._since_cut = SentMessages()
 
     def write(self, table: MessageTable) -> None:
         """Hand over messages; waits while the producer's queue is full.
@@ -36,10 +61,13 @@ class MessageWriter:
             confluent_kafka.KafkaException: an earlier message could not be delivered.
         """
         produce, poll = self._producer.produce, self._producer.poll
+        sent = self._since_cut
+        on_delivery = partial(self._delivered, sent)
         for number, message in enumerate(table.messages()):
             while True:
                 try:
-                    produce(self._topic, on_delivery=self._delivered, **message)
+                    produce(self._topic, on_delivery=on_delivery, **message)
+                    sent.count += 1
                     break
                 except BufferError:
                     poll(_FULL_S)
@@ -49,19 +77,30 @@ class MessageWriter:
         poll(0)
         self._raise_failure()
 
-    def flush(self) -> None:
-        """Wait until all messages are acknowledged; each is given up after `message.timeout.ms`.
+    def cut(self) -> SentMessages:
+        """Return the messages since the last call, for `wait`."""
+        sent, self._since_cut = self._since_cut, SentMessages()
+        return sent
+
+    def wait(self, sent: SentMessages) -> None:
+        """Wait until messages are acknowledged; each is given up after `message.timeout.ms`.
 
         Raises:
-            confluent_kafka.KafkaException: one could not be delivered.
+            confluent_kafka.KafkaException: one could not be delivered, maybe one before these.
         """
-        while self._producer.flush(_FLUSH_S):
+        while not sent.has_all_answers:
+            self._producer.flush(_FLUSH_S)
             self._raise_failure()
         self._raise_failure()
 
-    def _delivered(self, error: Any, message: Any) -> None:
+    def flush(self) -> None:
+        """Wait until all messages since the last cut are acknowledged; see `wait`."""
+        self.wait(self.cut())
+
+    def _delivered(self, sent: SentMessages, error: Any, message: Any) -> None:
         if error is not None and self._failed is None:
             self._failed = error
+        sent.note_answer()
 
     def _raise_failure(self) -> None:
         import confluent_kafka

@@ -11,7 +11,8 @@ At least once: messages are sent as rows come, and a checkpoint waits until all 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -24,6 +25,7 @@ from ..kafka.offsets import Questions
 from ..kafka.producing import MessageWriter
 from ..kafka.transactions import TransactionLog
 from .base import CommitId, Delivery, Sink, SinkResult, SinkWriter, Staged
+from .cut_output import CutOutput
 from .row_buffer import RowBuffer
 
 if TYPE_CHECKING:
@@ -294,6 +296,23 @@ class IdempotentKafkaSink(_KafkaSink):
         self.prepare(token, bounded=bounded)
 
 
+class _SentRows(CutOutput[Staged]):
+    """The rows that one instance has sent for an epoch; complete once all have arrived."""
+
+    def __init__(self, staged: Staged, wait: Callable[[], None]) -> None:
+        super().__init__()
+        self._staged, self._wait = staged, wait
+
+    def _encode(self) -> None:
+        self._wait()
+
+    def _sync(self) -> Staged:
+        return self._staged
+
+    def _free(self) -> None:
+        """Nothing: the producer, which the writer purges, holds the messages."""
+
+
 class IdempotentWriter(SinkWriter):
     """Sends the rows of one instance."""
 
@@ -304,6 +323,7 @@ class IdempotentWriter(SinkWriter):
         self._producer: confluent_kafka.Producer | None = None
         self._messages: MessageWriter | None = None
         self._rows = 0
+        self._cut: list[_SentRows] = []
 
     def write(self, batch: Batch) -> None:
         """Hand the rows to the producer; waits while its queue is full. See `SinkWriter.write`."""
@@ -316,36 +336,62 @@ class IdempotentWriter(SinkWriter):
         if self._messages is None:
             self._producer = self._sink.cluster.producer({"enable.idempotence": True}, self._errors)
             self._messages = MessageWriter(self._producer, self._sink.topic)
-        self._try(lambda messages: messages.write(table))
+        with self._explained():
+            self._messages.write(table)
         self._rows += batch.num_rows
 
     def stage(self) -> Staged:
         """Wait until all rows have arrived, and return their number."""
-        self._try(lambda messages: messages.flush())
-        rows, self._rows = self._rows, 0
-        return Staged(self._context.instance, rows)
+        stage = self._cut_rows()
+        return Staged(self._context.instance, 0) if stage is None else stage()
 
     def stage_epoch(self, epoch: int) -> Staged | None:
         """Wait until all rows have arrived, and return their number."""
-        return self.stage() if self._rows else None
+        stage = self.cut_epoch(epoch)
+        return None if stage is None else stage()
+
+    def cut_epoch(self, epoch: int) -> Callable[[], Staged] | None:
+        """See `SinkWriter.cut_epoch`: brokers are waited for beside the loop."""
+        return self._cut_rows()
 
     def publish_part(self) -> Staged | None:
         """Wait until all rows have arrived, and return their number."""
-        return self.stage() if self._rows else None
+        stage = self._cut_rows()
+        return None if stage is None else stage()
 
     def abort(self) -> None:
-        """Drop what was not sent yet."""
+        """Drop what was not sent yet; a thread that waits for its arrival is told so."""
+        for sent in self._cut:
+            sent.drop()
+        self._cut.clear()
         if self._producer is not None:
             self._producer.purge()
             self._producer = self._messages = None
 
-    def _try(self, act: Callable[[MessageWriter], None]) -> None:
-        if self._messages is None:
-            return
+    def _cut_rows(self) -> Callable[[], Staged] | None:
+        self._cut = [sent for sent in self._cut if not sent.is_complete]
+        for earlier in self._cut:
+            earlier.check()
+        if self._messages is None or not self._rows:
+            return None
+        rows, self._rows = self._rows, 0
+        messages, sent = self._messages, self._messages.cut()
+
+        def wait() -> None:
+            with self._explained():
+                messages.wait(sent)
+
+        cut = _SentRows(Staged(self._context.instance, rows), wait)
+        self._cut.append(cut)
+        return cut.complete
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn an error of the client into one line."""
         import confluent_kafka
 
         try:
-            act(self._messages)
+            yield
         except confluent_kafka.KafkaException as error:
             what = f"cannot write into the topic {self._sink.topic!r}"
             msg = self._sink.cluster.explain(error.args[0], what, self._errors)

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import confluent_kafka
+import pyarrow as pa
 import pytest
 
 from tests.operators.kafka.kafka_cluster import MockCluster, mock_cluster
 from whale_ray import sinks
-from whale_ray.configs.errors import OutputError, UsageError
+from whale_ray.configs.errors import AttemptLostError, OutputError, UsageError
 from whale_ray.operators.kafka import transactions
 from whale_ray.operators.kafka.commit_protocol import (
     CommitTransaction,
@@ -25,6 +27,8 @@ from whale_ray.operators.kafka.commit_protocol import (
     Record,
     Write,
 )
+from whale_ray.operators.kafka.messages import MessageTable
+from whale_ray.operators.kafka.producing import MessageWriter
 from whale_ray.operators.sinks import kafka_sink
 from whale_ray.operators.sinks.base import CommitId, Sink, SinkWriter, Staged
 from whale_ray.operators.sinks.kafka_sink import TransactionalKafkaSink
@@ -140,6 +144,84 @@ def test_a_broker_that_is_gone_fails_the_epoch() -> None:
         writer.stage_epoch(1)
     assert "\n" not in str(told.value)
     writer.abort()
+
+
+def test_the_loop_does_not_wait_for_brokers_at_a_marker() -> None:
+    """Rows that have not arrived are gone with their producer: the job reads them again."""
+    config = {"message.timeout.ms": 300, "reconnect.backoff.ms": 10}
+    writer = writer_of(sinks.kafka("t", "127.0.0.1:1", transactional=False, config=config))
+    writer.write(batch(1))
+    stage = writer.cut_epoch(1)
+    assert stage is not None
+    assert writer.cut_epoch(2) is None  # no rows, and what is under way may still arrive
+    with pytest.raises(OutputError, match="cannot write into the topic"):
+        stage()
+    with pytest.raises(AttemptLostError, match="rows of a checkpoint could not be written"):
+        writer.cut_epoch(3)
+    writer.abort()
+
+
+def test_whoever_waits_for_brokers_is_released_by_the_end_of_the_attempt() -> None:
+    config = {"message.timeout.ms": 600_000, "reconnect.backoff.ms": 10}
+    writer = writer_of(sinks.kafka("t", "127.0.0.1:1", transactional=False, config=config))
+    writer.write(batch(1))
+    stage = writer.cut_epoch(1)
+    assert stage is not None
+    ended: list[str] = []
+
+    def wait() -> None:
+        try:
+            stage()
+        except OutputError as error:
+            ended.append(str(error))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    writer.abort()
+    thread.join(60)
+    assert len(ended) == 1
+
+
+def test_an_epoch_waits_for_its_own_messages_alone() -> None:
+    """The loop sends on meanwhile; a thread that waited for all might wait without end."""
+    producer = Answering()
+    writer = MessageWriter(producer, "t")
+    writer.write(table(1, 2))
+    first = writer.cut()
+    writer.write(table(3))
+    second = writer.cut()
+    producer.answers = 2
+    writer.wait(first)
+    assert (first.has_all_answers, second.has_all_answers) == (True, False)
+    producer.answers = 1
+    writer.wait(second)
+    assert not producer.waiting
+
+
+class Answering:
+    """A producer whose messages are answered, oldest first, as `flush` is called."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Any] = []
+        self.answers = 0
+
+    def produce(self, topic: str, *, on_delivery: Any, **message: Any) -> None:
+        self.waiting.append(on_delivery)
+
+    def poll(self, timeout: float) -> None:
+        pass
+
+    def flush(self, timeout: float) -> None:
+        assert self.answers, "waits for messages of a later epoch"
+        for on_delivery in self.waiting[: self.answers]:
+            on_delivery(None, None)
+        del self.waiting[: self.answers]
+        self.answers = 0
+
+
+def table(*numbers: int) -> MessageTable:
+    rows = {"key": [b"k" for _ in numbers], "value": [str(number).encode() for number in numbers]}
+    return MessageTable(pa.table(rows))
 
 
 def test_a_message_that_is_too_large_fails_the_epoch(cluster: MockCluster) -> None:

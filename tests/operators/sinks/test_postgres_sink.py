@@ -20,7 +20,7 @@ import pytest
 import whale_ray as whale
 from tests.operators.sinks.epoch_jobs import EpochJob
 from tests.operators.sinks.postgres_server import ask, do, ids, postgres_server, staged_rows_left
-from whale_ray.configs.errors import OutputError
+from whale_ray.configs.errors import AttemptLostError, OutputError
 from whale_ray.operators.sinks.base import CommitId
 from whale_ray.operators.sinks.postgres_sink import postgres
 from whale_ray.operators.sinks.postgres_tables import PostgresTable
@@ -243,6 +243,66 @@ def test_what_was_staged_survives_a_crash_of_the_server() -> None:
         assert ids(server.dsn) == [1, 2]
 
 
+def test_rows_that_come_while_an_epoch_is_staged_beside_the_loop_belong_to_the_next(
+    database: str,
+) -> None:
+    """Also so many that they are sent at once: then the epoch before is completed first."""
+    sink = postgres(database, "t")
+    sink.prepare("job-1", bounded=False)
+    writer = sink.open(instance_context(), "job-1")
+    many = range(100, 50_100)
+    stages = []
+    for epoch, rows in enumerate([[1, 2], [3], many, [4]], 1):
+        writer.write(numbers(*rows))
+        stages.append(writer.cut_epoch(epoch))
+    assert writer.cut_epoch(5) is None
+    staged: list[Any] = [None] * 4
+
+    def stage(number: int) -> None:
+        staged[number] = stages[number]()
+
+    threads = [threading.Thread(target=stage, args=(number,)) for number in (3, 1, 0, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for epoch, part in enumerate(staged, 1):
+        sink.commit(CommitId("job-1", epoch), [part])
+    writer.abort()
+    assert [part.rows for part in staged] == [2, 1, 50_000, 1]
+    assert ids(database) == [1, 2, 3, 4, *many]
+
+
+def test_rows_set_apart_that_the_server_loses_are_read_again() -> None:
+    with postgres_server() as server:
+        writer = postgres(server.dsn, "t").open(instance_context(), "job-1")
+        writer.write(numbers(1, 2))
+        stage = writer.cut_epoch(1)
+        server.crash()
+        with pytest.raises(OutputError, match="the connection broke|no connection"):
+            stage()
+        with pytest.raises(AttemptLostError, match="rows of a checkpoint could not be written"):
+            stage()
+        with pytest.raises(AttemptLostError, match="rows of a checkpoint could not be written"):
+            writer.cut_epoch(2)
+        writer.abort()
+
+
+def test_rows_set_apart_are_not_staged_behind_the_end_of_their_attempt(database: str) -> None:
+    sink = postgres(database, "t")
+    sink.prepare("job-1", bounded=False)
+    writer = sink.open(instance_context(), "job-1")
+    writer.write(numbers(1, 2))
+    stage = writer.cut_epoch(1)
+    session = writer._session
+    with session.in_use():  # the thread is at work as the loop ends
+        writer.abort()
+    with pytest.raises(OutputError, match="the attempt is over"):
+        stage()
+    tables = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+    assert ask(database, tables) == [("whale_ray_commits",)]
+
+
 def test_staged_rows_that_are_gone_are_named(database: str) -> None:
     sink = postgres(database, "t")
     sink.prepare("job-1", bounded=False)
@@ -327,7 +387,7 @@ def test_committed_rows_do_not_stay_in_the_way_of_those_that_follow(database: st
         writer.write(numbers(*range(epoch * 10_000, (epoch + 1) * 10_000)))
         staged = [writer.stage_epoch(epoch)]
         writer.write(numbers(epoch))
-        writer._send()  # rows of the next epoch are under way
+        writer._part.send()  # rows of the next epoch are under way
         sink.commit(CommitId("job-1", epoch), staged)
     writer.abort()
     sizes = "SELECT pg_relation_size(oid) FROM pg_class WHERE relname ~ 'whale_stage'"
