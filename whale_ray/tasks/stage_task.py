@@ -92,6 +92,11 @@ class StageTask:
         return all(side.ready for side in self.side_inputs.values())
 
     @property
+    def reads(self) -> bool:
+        """Whether its head reads from outside the job."""
+        return not self._head.takes_input
+
+    @property
     def head_ended(self) -> bool:
         """Whether its head has ended: it emits nothing more."""
         return self._head.ended

@@ -13,8 +13,9 @@
 Every step takes what the step before it returned on all workers.
 
 Each turn of the loop takes at most one frame from every ring and one batch from every source, hands
-it through the operators, and sends what is due. When a turn moved nothing, the worker sleeps on its
-doorbell until somebody rings or something falls due (DESIGN 3, Slash 4.4.3).
+it through the operators, and sends what is due. While the markers of a checkpoint are on their way,
+sources are read only in turns in which no ring had a frame. When a turn moved nothing, the worker
+sleeps on its doorbell until somebody rings or something falls due (DESIGN 3, Slash 4.4.3).
 """
 
 from __future__ import annotations
@@ -377,16 +378,18 @@ class Worker:
 
     def _turn(self, now_ns: int) -> bool:
         """Give every reader, task and writer one turn; return whether anything moved."""
-        progress = False
         self._opened.limit_in_flight(now_ns)
+        progress = False
         for reader in self._readers:
             if reader.poll(now_ns):
                 self._meter.charge(reader.stage)
                 progress = True
+        # Markers wait behind what is in the rings, so that goes first while they are on their way.
+        rings_first = progress and self._epochs is not None and self._epochs.under_way
         if self._epochs is not None:
             progress |= self._epochs.turn(now_ns)
         for task in self._tasks:
-            moved = task.poll(now_ns)
+            moved = not (rings_first and task.reads) and task.poll(now_ns)
             for writer in task.writers:
                 moved |= writer.pump(now_ns)
             if moved:

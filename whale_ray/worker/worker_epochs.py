@@ -55,7 +55,7 @@ class WorkerEpochs:
             )
         self._stages = tuple(self.by_stage.values())
         self._tasks = tuple(tasks)
-        self._under_way: int | None = None  # the epoch whose markers some stage here lacks
+        self._epoch: int | None = None  # whose markers some stage here lacks
         self._kept = kept
         self._lock = threading.Lock()
         # The latest of each kind: the controller leads one epoch at a time.
@@ -65,6 +65,11 @@ class WorkerEpochs:
     def has_commands(self) -> bool:
         """Whether commands of the controller wait for the loop."""
         return bool(self._commands)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether markers of an epoch have not come to all stages yet."""
+        return self._epoch is not None
 
     @property
     def ended(self) -> bool:
@@ -93,24 +98,24 @@ class WorkerEpochs:
                 stage.durable(durable.epoch)
             if isinstance(begun, InjectMarker):
                 stage.inject(begun)
-        under_way = self._under_way if begun is None else begun.epoch
-        if under_way is not None and forgotten is not None and under_way <= forgotten.epoch:
-            under_way = None
-        self._hurry_for(under_way)
+        epoch = self._epoch if begun is None else begun.epoch
+        if epoch is not None and forgotten is not None and epoch <= forgotten.epoch:
+            epoch = None
+        self._hurry_for(epoch)
 
     def turn(self, now_ns: int) -> bool:
         """Give every stage its turn; return whether anything happened."""
         moved = False
         for stage in self._stages:
             moved |= stage.turn(now_ns)
-        epoch = self._under_way
+        epoch = self._epoch
         if epoch is not None and all(one.ended or one.behind >= epoch for one in self._stages):
             self._hurry_for(None)
         return moved
 
     def _hurry_for(self, epoch: int | None) -> None:
         """Let sources read little until the markers of an epoch have come to all stages."""
-        self._under_way = epoch
+        self._epoch = epoch
         for task in self._tasks:
             task.hurry(epoch is not None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -173,3 +174,38 @@ def test_sources_read_little_until_the_markers_have_come_everywhere_or_do_not_co
         job.tell_all(InjectMarker(2))
         job.tell_all(EpochForgotten(2))
         assert reads_of(job) == {usual}
+
+
+def test_rings_are_emptied_before_sources_are_read_on_while_markers_are_on_their_way() -> None:
+    """A marker waits behind the frames in its ring, and those behind reads, if both take turns."""
+    record = Record()
+    with EpochJob(two_stages(record, rows=10_000), 2, record, SETTINGS) as job:
+        worker, other = job.workers
+        source: Any = next(task.nodes[0] for task in worker._tasks if task.reads)
+
+        def fill() -> int:
+            """Let the other worker's source fill its ring; return how many rows wait here."""
+            while any(task.poll(job.now_ns) for task in other._tasks if task.reads):
+                pass
+            return sum(reader.channel.available() for reader in worker._readers)
+
+        def read_in_a_turn() -> int:
+            before = source._reader.next
+            worker._turn(job.now_ns)
+            return int(source._reader.next - before)
+
+        assert fill()
+        assert read_in_a_turn(), "both take turns as long as no marker is on its way"
+        job.tell(0, InjectMarker(1))
+        frames = 0
+        while any(reader.available() for reader in worker._readers):
+            frames += 1
+            assert not read_in_a_turn()
+        assert frames > 1
+        assert read_in_a_turn(), "the marker of the other worker is still to come"
+        job.tell(1, InjectMarker(1))
+        while not job.is_whole(1):
+            job.turn()
+        assert worker._epochs is not None
+        worker._epochs.turn(job.now_ns)
+        assert not worker._epochs.under_way
