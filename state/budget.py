@@ -97,11 +97,15 @@ class StateBudget:
 
     def move_to_disk(self, operator: str, nbytes: int) -> bool:
         """Charge memory of an operator to its room on the disk; return whether there was any."""
-        if sum(self._on_disk.values()) + nbytes > self.disk_bytes_max:
+        if not self.has_room_on_disk(nbytes):
             return False
         self._used[operator] -= nbytes
         self._on_disk[operator] = self.spilled_by(operator) + nbytes
         return True
+
+    def has_room_on_disk(self, nbytes: int) -> bool:
+        """Return whether so many more bytes may lie on the disk."""
+        return sum(self._on_disk.values()) + nbytes <= self.disk_bytes_max
 
     def charge(self, operator: str, nbytes: int, *, on_disk: bool) -> None:
         """Count bytes that an operator takes without a look at the limits."""

@@ -198,6 +198,27 @@ class ChunkLog:
             self._budget.charge(self._operator, nbytes, on_disk=False)
         return has_room
 
+    def start_reading(self, start: int, nbytes: int) -> None:
+        """Let the kernel read what lies on the disk of a part of the mapping."""
+        for first, size in self._parts_on_disk(start, nbytes):
+            self._mapping.madvise(mmap.MADV_WILLNEED, first, size)
+
+    def start_writing(self, start: int, nbytes: int) -> None:
+        """Let the kernel write what has changed on the disk of a part of the mapping.
+
+        Else it writes page by page once it needs the memory, and what needs it waits.
+        """
+        for first, size in self._parts_on_disk(start, nbytes):
+            self._pages.start_writing(first, size)
+
+    def _parts_on_disk(self, start: int, nbytes: int) -> list[tuple[int, int]]:
+        """Return the parts of a part of the mapping that are pages of the file: start, bytes."""
+        first = start // CHUNK_BYTES_MIN
+        on_disk = self.on_disk[first : -(-(start + nbytes) // CHUNK_BYTES_MIN)]
+        edges = np.flatnonzero(np.diff(on_disk, prepend=0, append=0))
+        begins, ends = ((first + edges[one::2]) * CHUNK_BYTES_MIN for one in (0, 1))
+        return list(zip(begins.tolist(), (ends - begins).tolist(), strict=True))
+
     @property
     def may_spill(self) -> bool:
         """Whether the worker's state may take room on the disk at all."""

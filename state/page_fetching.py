@@ -11,7 +11,8 @@ one request: of a disk that serves 20,000 requests or 1 GB a second, that is ten
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numba
@@ -118,6 +119,28 @@ class PageFetcher:
         _find_places(self._place, self._at, self._table.buckets, self._table.ranks, hashes, found)
         return found
 
+    def regions(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return which piece of the log each record is in, int64 (n,); -1 for those without one."""
+        found: npt.NDArray[np.int64] = places // self._per_piece
+        return found
+
+    def passed(self, regions: Iterable[int]) -> Iterator[int]:
+        """Yield pieces of the log by number; see `KeyedStore.passed`."""
+        if not self._log.spills or not self._is_useful():
+            yield from sorted(regions)
+            return
+        region_bytes = self._per_piece * int(self._place[STRIDE])
+        for region, following in pairwise((*sorted(regions), -1)):
+            if following >= 0:
+                self._log.start_reading(following * region_bytes, region_bytes)
+            yield region
+            if region >= 0:
+                self._log.start_writing(region * region_bytes, region_bytes)
+
+    @property
+    def _per_piece(self) -> int:
+        return PIECE_BYTES // int(self._place[STRIDE])
+
     def in_order(self, places: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
         """Yield the rows in the order of their places, in pieces whose pages have been asked for.
 
@@ -145,7 +168,7 @@ class PageFetcher:
         """Ask for the pages of the piece that begins at `start`; return where it ends."""
         if start == len(packed):
             return start
-        per_piece = PIECE_BYTES // int(self._place[STRIDE])
+        per_piece = self._per_piece
         last = (int(packed[start]) >> 32) // per_piece * per_piece + per_piece - 1
         stop = int(np.searchsorted(packed, np.uint64(min(last, _NO_PLACE - 1) << 32 | _ROWS_MAX)))
         if stop <= start:  # records that are not there yet

@@ -26,6 +26,7 @@ _MAP_FIXED = 0x10
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # known to Python from 3.13 on
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 _MADV_POPULATE_WRITE = 23  # from Linux 5.14 on
+_SYNC_FILE_RANGE_WRITE = 2
 _FALLOC_FL_KEEP_SIZE, _FALLOC_FL_PUNCH_HOLE = 1, 2
 
 
@@ -81,6 +82,10 @@ class PageFile:
         except OSError as error:
             raise self._error(error) from None
         _libc().fallocate(self._fd, _FALLOC_FL_KEEP_SIZE | _FALLOC_FL_PUNCH_HOLE, offset, nbytes)
+
+    def start_writing(self, offset: int, nbytes: int) -> None:
+        """Let the kernel begin to write pages that have changed; nothing waits for it."""
+        _libc().sync_file_range(self._fd, offset, nbytes, _SYNC_FILE_RANGE_WRITE)
 
     def words(self, count: int) -> npt.NDArray[np.uint64]:
         """Return zeroed memory in a file of its own, freed with the array; raise as `back`.
@@ -155,6 +160,7 @@ def _libc() -> Any:
         ctypes.c_long,
     )
     libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    libc.sync_file_range.argtypes = (ctypes.c_int, ctypes.c_long, ctypes.c_long, ctypes.c_uint)
     libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
     return libc
 

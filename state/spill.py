@@ -126,6 +126,10 @@ class SpillFile:
                 page.file.close()
         self._pages.clear()
 
+    def __del__(self) -> None:
+        """Free all files: state is dropped, not closed."""
+        self.close()
+
     def _page(self) -> _Page:
         """Return the page to write to: the newest, or a new one if that is full or freed."""
         page = self._pages.get(self._newest)

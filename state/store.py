@@ -13,7 +13,7 @@ keys that change at random, chunks of old ones are never all dead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -250,6 +250,20 @@ class KeyedStore(StoreEpochs):
                 array is overwritten.
         """
         return self._fetcher.in_order(places)
+
+    def regions(self, places: Slots) -> Slots:
+        """Return in which region of the log records lie, int64 (n,); -1 for those without a place.
+
+        A region is small in comparison with the memory for state; see `passed`.
+        """
+        return self._fetcher.regions(places)
+
+    def passed(self, regions: Iterable[int]) -> Iterator[int]:
+        """Yield regions in their order, most records of which are about to be changed.
+
+        The next one is being read from the disk, and the last one written, meanwhile.
+        """
+        return self._fetcher.passed(regions)
 
     def note(self, slots: Slots) -> None:
         """Note that these records are about to be written to; raise StateFullError.

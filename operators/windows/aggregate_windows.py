@@ -203,15 +203,14 @@ class AggregateWindows(TimeWindows):
     def _taking(self, batch: Batch, slices: Int64s) -> GroupState:
         """Return the groups to which rows are added: those of a memtable, or all that there are."""
         if self._memtable is None and self._state.spills and self._may_wait:
-            limit_bytes = self._context.state_budget.limit_bytes
-            self._memtable = GroupMemtable.open(self._state, limit_bytes, self._made)
+            self._memtable = GroupMemtable.open(self._state, self._context, self._made)
             if self._memtable is None:
                 self._report_no_memtable()
         memtable = self._memtable
         if memtable is None:
             return self._state
         if not memtable.has_room(batch):
-            self._empty_memtable()
+            self._merge_waiting(memtable.put_off() if memtable.may_put_off else memtable.emptied())
             if not self._state.has_room_for_keys:
                 self._close_memtable()
                 self._report_no_memtable()
@@ -245,7 +244,7 @@ class AggregateWindows(TimeWindows):
 
     def _ends_one_of(self, memtable: GroupMemtable, watermark_ns: int) -> bool:
         """Whether a watermark lets a window end, or close, that may have rows in a memtable."""
-        earliest = min(memtable.groups.slices, default=None)
+        earliest = memtable.earliest_slice
         if earliest is None:
             return False
         if earliest < self._slices.first_open(watermark_ns - self._lateness_ns):
@@ -258,11 +257,11 @@ class AggregateWindows(TimeWindows):
     def _empty_memtable(self) -> None:
         """Merge the groups of rows that came lately into those on the disk."""
         if self._memtable is not None:
-            groups = self._memtable.groups
-            for slice_, others in self._memtable.emptied():
-                with self._results.naming(partial(groups.keys_of, others)):
-                    slots = self._state.merge_groups(slice_, groups, others)
-                self._note_changes(np.full(len(slots), slice_, np.int64), slots)
+            self._merge_waiting(self._memtable.emptied())
+
+    def _merge_waiting(self, waiting: Iterator[Batch]) -> None:
+        for deltas in waiting:
+            self._merge_into(self._state, deltas, deltas.column(SLICE).data)
 
     def _close_memtable(self) -> None:
         self._empty_memtable()

@@ -2,10 +2,10 @@
 
 Each group on the disk that a row changes costs a page read and a page written, if rows are taken
 one batch at a time: keys are met at random. So once groups lie on the disk, rows are first added to
-groups in memory, as many as a part of the budget holds. When it is full, these are merged into the
-others in the order in which those lie: the disk is read and written from one end to the other,
-each page once for all of its groups, and frequent groups hardly ever cause it. This is the first
-component of an LSM-tree (O'Neil et al. 1996), with records that stay in place instead of runs.
+groups in memory, as many as a part of the budget holds; frequent ones stay there. When it is full,
+they are written behind one another, as deltas that wait (`DeltaRuns`), and in the end merged into
+the groups on the disk in the order in which these lie: the disk is read and written from one end to
+the other, each page once for all of its deltas.
 
 The operator empties it before anything asks for the groups: a window that ends, rows that are due,
 a marker. So nobody sees a difference, and checkpoints need not know of it.
@@ -15,15 +15,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ...state.budget import SETTING, StateBudget
+from ...state.keys import stable_partition
+from .delta_runs import DeltaRuns
+from .deltas import deltas_of
+from .group_state import NEW
+from .grouping import SLICE
 
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
+    from ..process import InstanceContext
     from .group_state import GroupState
 
 __all__ = ["GroupMemtable", "report_none"]
@@ -31,6 +37,8 @@ __all__ = ["GroupMemtable", "report_none"]
 _log = logging.getLogger(__name__)
 
 Int64s = npt.NDArray[np.int64]
+
+_NO_SLOTS = np.empty(0, np.int64)
 
 _SHARE_OF_BUDGET = 4
 """It takes this part of the worker's memory for state."""
@@ -40,10 +48,49 @@ _BEYOND_BYTES = 16 << 20
 """So much address space is reserved beyond it: `has_room` estimates."""
 _ROWS_MIN, _PARTS = 64, 16
 """Rows are added in parts of it that are so small, since each may have a group of its own."""
-_SORTED_BYTES = 16
-"""What a group takes while all are sorted, to be merged."""
+_SORTED_BYTES = 32
+"""What a group takes while all are sorted: its slot, slice and region, and its row."""
 _INDEX_BYTES = 32
 """What a new group takes beside its record, at most."""
+
+
+class _Sorted(NamedTuple):
+    """Groups in memory by the region of the stored ones in which each belongs.
+
+    Attributes:
+        slots, slices: of each group, int64 (n,).
+        order: their rows by region, int64 (n,).
+        regions: which of these each region has, the lowest first.
+    """
+
+    slots: Int64s
+    slices: Int64s
+    order: Int64s
+    regions: dict[int, slice]
+
+    @classmethod
+    def of(cls, groups: GroupState, stored: GroupState) -> _Sorted:
+        """Sort all groups."""
+        if not len(groups):
+            return cls(_NO_SLOTS, _NO_SLOTS, _NO_SLOTS, {})
+        slots = [groups.scan(slice_) for slice_ in groups.slices]
+        known = zip(groups.slices, slots, strict=True)
+        regions = np.concatenate([stored.regions_of(groups, *of_slice) for of_slice in known])
+        slices = np.repeat(groups.slices, [len(one) for one in slots])
+        first, stop = int(regions.min()), int(regions.max()) + 1
+        order, counts = stable_partition(regions - first, stop - first)
+        ends = np.cumsum(counts)
+        rows = {
+            region: slice(int(end - count), int(end))
+            for region, count, end in zip(range(first, stop), counts, ends, strict=True)
+            if count
+        }
+        return cls(np.concatenate(slots), slices, order, rows)
+
+    def of_region(self, region: int) -> tuple[Int64s, Int64s]:
+        """Return the slots and slices of the groups of a region."""
+        rows = self.order[self.regions[region]]
+        return self.slots[rows], self.slices[rows]
 
 
 class GroupMemtable:
@@ -52,6 +99,7 @@ class GroupMemtable:
     Args:
         stored: the groups that are on the disk; its memory is taken from theirs, see `open`.
         nbytes: how much.
+        context: of the operator.
         make: makes groups of the same kind, within a budget.
 
     Attributes:
@@ -59,27 +107,35 @@ class GroupMemtable:
     """
 
     def __init__(
-        self, stored: GroupState, nbytes: int, make: Callable[[StateBudget], GroupState]
+        self,
+        stored: GroupState,
+        nbytes: int,
+        context: InstanceContext,
+        make: Callable[[StateBudget], GroupState],
     ) -> None:
         self._stored, self._nbytes = stored, nbytes
+        self._runs = DeltaRuns(context.operator_id, context.state_budget)
         self._budget = StateBudget(nbytes + _BEYOND_BYTES)  # `has_room` is asked before
         self.groups = make(self._budget)
 
     @classmethod
     def open(
-        cls, stored: GroupState, limit_bytes: int, make: Callable[[StateBudget], GroupState]
+        cls,
+        stored: GroupState,
+        context: InstanceContext,
+        make: Callable[[StateBudget], GroupState],
     ) -> GroupMemtable | None:
         """Return a new one for groups on the disk; None if they leave no memory for it.
 
         Args:
             stored: the groups.
-            limit_bytes: the worker's memory for state.
+            context: of the operator, whose budget it is.
             make: makes groups of the same kind, within a budget.
         """
-        nbytes = limit_bytes // _SHARE_OF_BUDGET
+        nbytes = context.state_budget.limit_bytes // _SHARE_OF_BUDGET
         if nbytes < _BYTES_MIN or not stored.set_aside(nbytes):
             return None
-        return cls(stored, nbytes, make)
+        return cls(stored, nbytes, context, make)
 
     @property
     def rows_max(self) -> int:
@@ -97,19 +153,46 @@ class GroupMemtable:
         """Bytes that a new group takes at most, beside text in its key."""
         return self.groups.record_bytes + _INDEX_BYTES
 
-    def emptied(self) -> Iterator[tuple[int, Int64s]]:
-        """Yield all groups, in pieces, in the order of those on the disk; then forget them.
+    @property
+    def earliest_slice(self) -> int | None:
+        """The earliest slice of which rows wait; None if none do."""
+        known = (*self.groups.slices, self._runs.earliest_slice)
+        return min((one for one in known if one is not None), default=None)
 
-        Yields:
-            their slice, and where they are in `groups`: int64 (n,).
+    @property
+    def may_put_off(self) -> bool:
+        """Whether its groups may wait on the disk, where they are merged later: see `DeltaRuns`."""
+        return self._runs.has_room(self._budget.used_bytes)
+
+    def put_off(self) -> Iterator[Batch]:
+        """Let all groups wait on the disk; yield those that are new there, as `emptied` does."""
+        own = _Sorted.of(self.groups, self._stored)
+        for region in own.regions:
+            slots, slices = own.of_region(region)
+            deltas = deltas_of(self.groups, slots, slices, SLICE)
+            if region == NEW:
+                yield deltas
+            else:
+                self._runs.append(region, deltas, int(slices.min()))
+        self.groups.clear()
+
+    def emptied(self) -> Iterator[Batch]:
+        """Yield all that waits as deltas, in the order of the groups on the disk; then forget it.
+
+        Yields: batches as `merge_dumped` takes them, with the slice of each delta, `SLICE`; of one
+            group the earlier ones first.
         """
-        for slice_ in self.groups.slices:
-            for slots in self._stored.like_ours(self.groups, slice_):
-                yield slice_, slots
+        own = _Sorted.of(self.groups, self._stored)
+        for region in self._stored.passed({*own.regions, *self._runs}):
+            yield from self._runs.of(region)
+            if region in own.regions:
+                yield deltas_of(self.groups, *own.of_region(region), SLICE)
+        self._runs.close()
         self.groups.clear()
 
     def close(self) -> None:
         """Forget all groups, and give the memory back."""
+        self._runs.close()
         self.groups.drop()
         self._stored.give_back(self._nbytes)
 

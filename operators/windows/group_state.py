@@ -10,14 +10,13 @@ which the cache does not know, the rows of a batch are combined before (`BatchCo
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ...state.keys import hash_keys
 from ...state.node_transfer import column_name, field_columns, write_fields
 from ...state.records import RecordField, RecordLayout
 from ...state.store import KeyedStore
@@ -38,12 +37,14 @@ if TYPE_CHECKING:
     from ...transport.wire.types import Schema
     from ..process import InstanceContext
 
-__all__ = ["CHANGED", "GroupState"]
+__all__ = ["CHANGED", "NEW", "GroupState"]
 
 Int64s = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
 CHANGED = "changed"
+NEW = -1
+"""The region of groups that are not there yet."""
 _BINARY = DataType.parse("binary")
 
 _SEARCHED_ROWS = 1 << 16
@@ -228,27 +229,22 @@ class GroupState:
         for rows in self._spare.in_order(slots.copy()):
             yield slots[rows]
 
-    def like_ours(self, other: GroupState, slice_: int) -> Iterator[Int64s]:
-        """Yield the groups of a slice of another state in the order in which ours lie, in pieces.
+    def passed(self, regions: Iterable[int]) -> Iterator[int]:
+        """Yield regions in their order; the next one is read, and the last written, meanwhile."""
+        return self._spare.passed(regions)
+
+    def regions_of(self, other: GroupState, slice_: int, slots: Int64s) -> Int64s:
+        """Return the region of our memory to which each group of another state belongs, or `NEW`.
 
         It has the same keys, and shares stores as this one does.
         """
-        slots = other.scan(slice_)
-        places = np.empty(len(slots), np.int64)
+        regions = np.empty(len(slots), np.int64)
         hashes = other._spare.records["#hash"]
         for start in range(0, len(slots), _SEARCHED_ROWS):
             part = slice(start, start + _SEARCHED_ROWS)
-            places[part] = self._stores.places(slice_, hashes[slots[part]])
-        for rows in self._spare.in_order(places):
-            yield slots[rows]
-
-    def merge_groups(self, slice_: int, other: GroupState, slots: Int64s) -> Int64s:
-        """Add groups of a slice of another state and return ours; raise as `update`."""
-        keys = other.keys_of(slots)
-        hashes, _ = hash_keys(keys, self._keys.names)
-        own = self._entered(np.full(len(slots), slice_, np.int64), hashes, keys)
-        self.merge(own, other, slots)
-        return own
+            places = self._stores.places(slice_, hashes[slots[part]])
+            regions[part] = self._spare.regions(places)
+        return regions
 
     def keys_of(self, slots: Int64s) -> Batch:
         """Return the key columns of groups."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import cycle
 from typing import Any
 from unittest import mock
 
@@ -19,6 +20,8 @@ from tests.operators.windows.test_aggregate_windows import TIMES, US, WINDOWS
 from whale_ray.configs.errors import BadRowError
 from whale_ray.operators.windows.aggregate_windows import AggregateWindows
 from whale_ray.operators.windows.aggregation import Aggregation
+from whale_ray.operators.windows.delta_runs import DeltaRuns
+from whale_ray.operators.windows.group_memtable import GroupMemtable
 from whale_ray.operators.windows.group_state import GroupState
 from whale_ray.operators.windows.specifications import TimeWindow
 from whale_ray.state.budget import StateBudget
@@ -51,11 +54,15 @@ def newest(out: Emitted) -> dict[tuple[int, int, Any], dict[str, Any]]:
     lateness=st.integers(0, 30),
     update=st.booleans(),
     step=st.sampled_from([0, 1, 10]),
+    puts_off=st.booleans(),
 )
 def test_windows_are_those_of_a_model_though_rows_wait(
-    batches: Any, window: Any, lateness: int, update: bool, step: int
+    batches: Any, window: Any, lateness: int, update: bool, step: int, puts_off: bool
 ) -> None:
-    """Each group behaves as if it were on the disk; time passes, so that triggers are due."""
+    """Each group behaves as if it were on the disk; time passes, so that triggers are due.
+
+    With `puts_off` the memtable is full before each batch, and its groups wait on the disk.
+    """
     asked = Aggregation(
         ("key",),
         window,
@@ -68,7 +75,11 @@ def test_windows_are_those_of_a_model_though_rows_wait(
     clock = mock.Mock(wall_ns=mock.Mock(side_effect=range(0, 10**15, step * 10**8 or 1)))
     context = replace(instance_context(operator_id="windows"), clock=clock)
     context = replace(context, state_budget=StateBudget(1 << 30, 1 << 30))
-    with mock.patch.object(GroupState, "spills", True):
+    with (
+        mock.patch.object(GroupState, "spills", True),
+        mock.patch.object(GroupMemtable, "has_room", side_effect=cycle([not puts_off, True])),
+        mock.patch.object(DeltaRuns, "has_room", return_value=puts_off),
+    ):
         process.open(context)
         for number, (events, watermark_ns) in enumerate(batches):
             if events:
@@ -148,6 +159,31 @@ def test_groups_on_the_disk_go_back_to_a_marker_in_memory_and_hold_to_their_budg
     assert results(process) == expected(batches)
 
 
+def test_deltas_wait_on_the_disk_until_they_take_as_much_as_the_groups(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between passes over all groups nothing is merged; then all that waited is, and is freed."""
+    budget, random = StateBudget(4 << 20, 1 << 30), np.random.default_rng(10)
+    process = opened(budget)
+    batches = [Batch.from_pydict({"key": np.arange(KEYS), "number": np.arange(KEYS) * 7}, ROWS)]
+    process.on_batch(batches[0], Emitted())
+    next(iter(process.dump(np.empty(0, np.int64))))
+    merged: list[int] = []
+    merge: Callable[..., None] = GroupState.merge_dumped
+    monkeypatch.setattr(
+        GroupState, "merge_dumped", lambda *a: (merged.append(len(a[1])), merge(*a))
+    )
+    most_bytes = 0
+    while not merged:
+        batches.append(of_random_keys(random))
+        process.on_batch(batches[-1], Emitted())
+        most_bytes = max(most_bytes, budget.spilled_by("counts"))
+        assert len(batches) < 100
+    groups_bytes = budget.spilled_by("counts")
+    assert 1.5 * groups_bytes < most_bytes <= 2 * groups_bytes
+    assert results(process) == expected(batches)
+
+
 def test_groups_on_the_disk_are_dumped_whole() -> None:
     budget, random = StateBudget(4 << 20, 1 << 30), np.random.default_rng(6)
     process, other = opened(budget), opened(StateBudget(1 << 30))
@@ -168,8 +204,10 @@ def test_frequent_groups_do_not_read_the_disk(monkeypatch: pytest.MonkeyPatch) -
         process.on_batch(batch, Emitted())
     next(iter(process.dump(np.empty(0, np.int64))))
     merged = []
-    merge: Callable[..., None] = GroupState.merge
-    monkeypatch.setattr(GroupState, "merge", lambda *a: (merged.append(len(a[1])), merge(*a)))
+    merge: Callable[..., None] = GroupState.merge_dumped
+    monkeypatch.setattr(
+        GroupState, "merge_dumped", lambda *a: (merged.append(len(a[1])), merge(*a))
+    )
     for _ in range(40):
         frequent = np.arange(1000)
         batches.append(Batch.from_pydict({"key": frequent, "number": frequent * 7}, ROWS))
