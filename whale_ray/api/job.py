@@ -10,6 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..configs.errors import JobCancelledError, UsageError
+from ..control.outcome import JobOutcome, warn_if_partial
 from ..deployment.signals import draining_signals
 from ..metrics.job_metrics import JobMetrics
 from ..metrics.tables import metrics_html
@@ -18,7 +19,6 @@ from ..transport.clock import SystemClock
 from .watch import Watch
 
 if TYPE_CHECKING:
-    from ..control.outcome import JobOutcome
     from ..control.supervisor import Supervisor
     from ..multicast.tree_messages import Addressing
     from ..multicast.tree_state import (
@@ -128,6 +128,7 @@ class Job:
         self._release = release
         self._outcome: JobOutcome | None = None
         self._lock = threading.Lock()
+        self._asked_to_stop = False
         self.decided: tuple[OptimizerDecision, ...] = ()
 
     @property
@@ -178,7 +179,8 @@ class Job:
         """Wait for the end of the job and return the job itself.
 
         Ctrl-C (and SIGTERM) drain the job: its sources end, and all rows read so far are processed.
-        A second Ctrl-C cancels it.
+        A second Ctrl-C cancels it. A warning is logged if a bounded job was drained, and not by
+        `stop` of this handle: its output lacks the rows that were not read.
 
         Args:
             timeout_s: how long to wait, in seconds; None: without limit.
@@ -290,6 +292,7 @@ class Job:
             TimeoutError: the job has not ended within `timeout_s`.
         """
         if self._outcome is None:
+            self._asked_to_stop = True
             if savepoint:
                 self._runner.stop_with_savepoint()
             else:
@@ -387,6 +390,8 @@ class Job:
                     self._outcome = outcome
                     if self._release is not None:
                         self._release()
+                    if not self._asked_to_stop:
+                        warn_if_partial(self.name, outcome)
         return self._outcome
 
     def ui(self) -> UiLink:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..configs.errors import WhaleError
 from ..metrics.job_metrics import JobMetrics
 from ..operators.sinks.base import SinkResult
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -35,3 +38,19 @@ class JobOutcome:
     error: WhaleError | None = None
     bounded: bool = True
     checkpoint: str = ""
+
+
+def warn_if_partial(name: str, outcome: JobOutcome) -> None:
+    """Log that a bounded job was stopped before the end of its input, with the rows that it has.
+
+    A program that gets a signal goes on after its job, and cannot tell the rows from complete ones;
+    if the job was starting, there are none.
+    """
+    if outcome.state == "drained" and outcome.bounded:
+        rows = ", ".join(f"{sink!r}: {one.rows:,} rows" for sink, one in outcome.results.items())
+        _log.warning(
+            "job %r was stopped before the end of its input (Ctrl-C, SIGTERM, SIGHUP or whale-ray"
+            " stop): its output is partial (%s); run it again for all rows",
+            name,
+            rows,
+        )

@@ -22,6 +22,7 @@ from tests.whale_ray.api.drivers import endless_driver
 from whale_ray.api.submission import run, submit
 from whale_ray.operators.sinks.base import Sink
 from whale_ray.operators.sinks.collect import CollectSink
+from whale_ray.transport.wire import codec
 
 EARLIER = list(range(60_000))
 
@@ -88,6 +89,26 @@ def test_a_job_that_is_stopped_while_it_starts_drains_what_it_has_read_by_then(
     rows = result.to_arrow().to_pylist()  # maybe none: then no column is known
     assert [row["v"] for row in rows] == list(range(result.rows))
     assert values_in(folder / "out") == EARLIER
+
+
+def test_output_without_the_rows_that_a_signal_left_unread_is_not_taken_for_complete(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The signal comes while functions are compiled, which takes long: nothing was read by then."""
+    topology = whale.Topology("starting")
+    rows = topology.source(whale.sources.iterable([{"v": 1}, {"v": 2}]), id="rows")
+    rows.sink(whale.sinks.collect(), id="out")
+    with monkeypatch.context() as patched:
+        patched.setattr(codec, "warm_up", terminate)
+        job = run(topology)
+    assert (job.state, job.results("out").rows) == ("drained", 0)
+    said = [one.getMessage() for one in caplog.records]
+    assert [("'starting'" in text, "'out': 0 rows" in text) for text in said] == [(True, True)]
+    caplog.clear()
+    assert run(topology).results("out").rows == 2
+    stopped = submit(stopping(folder, lambda: None), on="processes", workers=1, settings=SHORT)
+    assert stopped.stop(timeout_s=60).state == "drained"
+    assert not [one for one in caplog.records if "end of its input" in one.getMessage()]  # asked
 
 
 def test_a_stop_after_everything_was_read_leaves_a_complete_output(folder: Path) -> None:
