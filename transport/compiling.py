@@ -23,7 +23,7 @@ from .deferred_compiling import compile_when_used
 from .kept_functions import (
     go_on_without_writing,
     load_quickly,
-    treat_unreadable_as_missing,
+    treat_unusable_as_missing,
 )
 
 __all__ = ["kept_in", "njit", "notice"]
@@ -61,7 +61,7 @@ def _compiled(function: Any, signature: object, *, cache: bool, **options: Any) 
     dispatcher = numba.njit(cache=cache, **options)(function)
     if cache:
         load_quickly(dispatcher)
-        treat_unreadable_as_missing(dispatcher)
+        treat_unusable_as_missing(dispatcher)
         go_on_without_writing(dispatcher)
     if signature is not None:
         compile_when_used(dispatcher, signature)

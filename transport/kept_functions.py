@@ -2,11 +2,18 @@
 
 What it cannot write, as on a full disk, is compiled again by other processes; numba would fail.
 
-numba keeps an index of a function's compiled versions by the types of its arguments, and unpickles
-it before it compares it with the source. An index of an earlier version of whale-ray may refer to
-classes that have been renamed since. Numba has no public way to intervene: `Dispatcher._cache`, the
-methods and attributes of a `FunctionCache` and of an `IndexDataCacheFile` that are used here, and
-`rtsys.initialize` are the same in numba 0.61 to 0.68.
+numba keeps an index of a function's compiled versions by the types of its arguments, and a file for
+each. It unpickles the index before it compares it with the source. An index of an earlier version
+of whale-ray may refer to classes that have been renamed since.
+
+It writes the index before the file, and two processes may choose the same file. One that ends in
+between leaves an index that names the code of an earlier source; two that begin at once leave one
+that names code for other types, or another processor. That would be called without a word, and give
+wrong results. So a file says what it is of, and is used for nothing else.
+
+Numba has no public way to intervene: `Dispatcher._cache`, the methods and attributes of a
+`FunctionCache` and of an `IndexDataCacheFile` that are used here, and `rtsys.initialize` are the
+same in numba 0.61 to 0.68.
 """
 
 from __future__ import annotations
@@ -62,14 +69,36 @@ def _load_from_beside_source(cache: Any, signature: object, target: Any) -> obje
     if folder == cache.cache_path:  # looked up already
         return None
     file = IndexDataCacheFile(folder, cache._impl.filename_base, cache._cache_file._source_stamp)
+    _tell_versions_apart(file)
     _forget_unreadable(file)
     kept = file.load(cache._index_key(signature, target.codegen()))
     return None if kept is None else cache._impl.rebuild(target, kept)
 
 
-def treat_unreadable_as_missing(dispatcher: object) -> None:
-    """Let the cache of a compiled function forget what it cannot read, instead of raising."""
-    _forget_unreadable(getattr(getattr(dispatcher, "_cache", None), "_cache_file", None))
+def treat_unusable_as_missing(dispatcher: object) -> None:
+    """Let the cache of a function forget what it cannot read, and what is of something else."""
+    file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    _tell_versions_apart(file)
+    _forget_unreadable(file)
+
+
+def _tell_versions_apart(file: Any) -> None:
+    """Write with a compiled version what it is of, and compare that when it is read."""
+    if not hasattr(file, "_source_stamp"):
+        return
+    save, load = file.save, file.load
+
+    def saves(key: object, data: object) -> None:
+        save(key, (file._source_stamp, key, data))
+
+    def loads(key: object) -> Any:
+        kept = load(key)
+        if kept is None:
+            return None
+        stamp, of, data = kept
+        return data if (stamp, of) == (file._source_stamp, key) else None
+
+    file.save, file.load = saves, loads
 
 
 def _forget_unreadable(file: object) -> None:

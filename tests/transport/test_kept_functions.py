@@ -1,7 +1,8 @@
-"""Kept functions that cannot be read are compiled anew, as after a class has been renamed."""
+"""Kept functions that cannot be read, or are of something else, are compiled anew."""
 
 from __future__ import annotations
 
+import errno
 import importlib
 import itertools
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from numba.core import config
+from numba.core.caching import IndexDataCacheFile
 
 ARGUMENTS = """
 from typing import NamedTuple
@@ -67,9 +69,9 @@ class Package:
         """Give the class of the argument another name."""
         self._write(0, ARGUMENTS.format(name=name))
 
-    def change_kernels(self) -> None:
-        """Change the source of the kernels, without an effect."""
-        self._write(1, f"{KERNELS}\nCHANGED = True\n")
+    def change_kernels(self, factor: int = 2) -> None:
+        """Change the source of the kernels, and by what `doubled` multiplies."""
+        self._write(1, f"{KERNELS}\nCHANGED = True\n".replace("2 *", f"{factor} *"))
 
     def files(self, ending: str) -> list[Path]:
         """Return the files that numba keeps, by the end of their names."""
@@ -161,3 +163,42 @@ def test_what_is_kept_beside_the_source_is_read_though_another_folder_is_written
     check(*package.load("Before"), hits=(0, 0))
     check(*package.load("Before"), hits=(1, 1))
     assert len(list(chosen.rglob("*.nbi"))) == 2
+
+
+def test_a_source_whose_machine_code_could_not_be_written(
+    package: Package, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the process had been killed, or on a full disk: the earlier code is not used."""
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    package.change_kernels(factor=3)
+    with monkeypatch.context() as full:
+        full.setattr(IndexDataCacheFile, "_save_data", fail)
+        assert package.load("Before")[0].doubled(4) == 12
+    for hits in (0, 1):
+        kernels, _ = package.load("Before")
+        assert (kernels.doubled(4), kernels.doubled.stats.cache_hits.total()) == (12, hits)
+    assert len(package.files("nbc")) == 2  # in place of those of the earlier source
+
+
+def test_two_processes_that_keep_versions_at_once(package: Package) -> None:
+    """The second one has read the index before; the first one writes its code last."""
+    package.change_kernels()
+    one, two, later = (package.load("Before")[0].following._cache._cache_file for _ in range(3))
+    save_data, index = one._save_data, two._load_index()
+
+    def after_the_other(*arguments: object) -> None:
+        two._load_index = lambda: dict(index)
+        two.save("key of two", "version of two")
+        save_data(*arguments)
+
+    one._save_data = after_the_other
+    one.save("key of one", "version of one")
+    assert [later.load("key of one"), later.load("key of two")] == [None, None]
+    two._load_index = later._load_index
+    for file, name in ((two, "two"), (later, "one")):
+        file.save(f"key of {name}", f"version of {name}")
+    for name in ("one", "two"):
+        assert one.load(f"key of {name}") == f"version of {name}"
