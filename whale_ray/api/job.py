@@ -19,7 +19,7 @@ from ..transport.clock import SystemClock
 from .watch import Watch
 
 if TYPE_CHECKING:
-    from ..control.supervisor import Supervisor
+    from ..configs.settings import RecordSettings
     from ..multicast.tree_messages import Addressing
     from ..multicast.tree_state import (
         ReconfigurationRequest,
@@ -119,6 +119,7 @@ class Job:
         release: Callable[[], None] | None = None,
         logs: str = "",
         dashboard_url: str = "",
+        records: RecordSettings | None = None,
     ) -> None:
         self.id = job_id
         self.logs = logs
@@ -126,6 +127,7 @@ class Job:
         self.name = name
         self._runner = runner
         self._release = release
+        self._records = records
         self._outcome: JobOutcome | None = None
         self._lock = threading.Lock()
         self._asked_to_stop = False
@@ -401,12 +403,15 @@ class Job:
         `whale-ray ui` serves the same without a job.
 
         Raises:
+            UsageError: the job is not recorded (`records.interval_ms` is 0).
             ResourceError: whale-ray was installed without the page.
         """
-        from ..configs.loading import load_settings
         from ..ui.serving import serve_in_background
 
-        return serve_in_background(load_settings().records).of_job(self.id)
+        if self._records is None or not self._records.interval_ms:
+            msg = f"job {self.id} is not recorded: set records.interval_ms, 1000 by default"
+            raise UsageError(msg)
+        return serve_in_background(self._records).of_job(self.id)
 
     def __repr__(self) -> str:
         """Return name, id and state."""
@@ -436,62 +441,3 @@ class Job:
 
 def _restored(metrics: JobMetrics) -> int:
     return 0 if metrics.checkpoints is None else metrics.checkpoints.restored
-
-
-class SupervisorRunner(JobRunner):
-    """Hands what is asked of a job to a supervisor in this process."""
-
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
-
-    def metrics(self) -> JobMetrics:
-        """See `JobRunner.metrics`."""
-        return self._supervisor.metrics()
-
-    def stop(self, drain: bool) -> None:
-        """See `JobRunner.stop`."""
-        self._supervisor.stop(drain)
-
-    def reconfigure(self, request: ReconfigurationRequest) -> None:
-        """See `JobRunner.reconfigure`."""
-        self._supervisor.reconfigure(request)
-
-    def stop_with_savepoint(self) -> None:
-        """See `JobRunner.stop_with_savepoint`."""
-        self._supervisor.stop_with_savepoint()
-
-    def request_savepoint(self) -> int:
-        """See `JobRunner.request_savepoint`."""
-        return self._supervisor.request_savepoint()
-
-    def savepoint_of(self, number: int) -> str | None:
-        """See `JobRunner.savepoint_of`."""
-        return self._supervisor.savepoint_of(number)
-
-
-class ThreadRunner(SupervisorRunner):
-    """Runs a job's supervisor in a thread of this process."""
-
-    def __init__(self, name: str, supervisor: Supervisor) -> None:
-        super().__init__(supervisor)
-        self._outcome: JobOutcome | None = None
-        self._crash: BaseException | None = None
-        self._thread = threading.Thread(target=self._main, name=f"job {name}", daemon=True)
-        self._thread.start()
-
-    def _main(self) -> None:
-        try:
-            self._outcome = self._supervisor.run()
-        except BaseException as error:  # noqa: BLE001  # raised again by join, in the user's thread
-            self._crash = error
-
-    def state(self) -> str:
-        """See `JobRunner.state`."""
-        return self._supervisor.state if self._crash is None else "failed"
-
-    def join(self, timeout_s: float) -> JobOutcome | None:
-        """See `JobRunner.join`."""
-        self._thread.join(timeout_s)
-        if self._crash is not None:
-            raise self._crash
-        return self._outcome

@@ -109,6 +109,7 @@ def submit_to_ray(
         lambda: release(assignment),
         logs_place(),
         session.dashboard_url,
+        assignment.settings.records,
     )
 
 

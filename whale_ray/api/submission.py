@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeAlias, cast
 from ..configs.errors import UsageError, WhaleError
 from ..configs.loading import load_settings
 from ..configs.settings import Settings
-from ..control.outcome import JobOutcome
 from ..control.supervisor import ALIVE, Supervisor
 from ..deployment.signals import draining_signals
 from ..metrics.job_metrics import JobMetrics
@@ -43,7 +42,8 @@ from .checkpoints import (
     warn_without_checkpoints,
 )
 from .cluster_options import RayOptions
-from .job import Job, SupervisorRunner, ThreadRunner
+from .job import Job
+from .supervisor_runners import CallingThreadRunner, ThreadRunner
 from .watch import Watch, watching
 
 if TYPE_CHECKING:
@@ -122,7 +122,13 @@ def run(
     runner = CallingThreadRunner(
         Supervisor(assignment, LocalFleet(clock), clock, recorder=recorder_of(assignment, clock))
     )
-    job = Job(assignment.job_id, topology.name, runner, lambda: release(assignment))
+    job = Job(
+        assignment.job_id,
+        assignment.plan.name,
+        runner,
+        lambda: release(assignment),
+        records=assignment.settings.records,
+    )
     job.decided = decisions
     lines = Watch(topology.name, watch, _WATCH_S)
     reporting = (
@@ -377,7 +383,13 @@ def start_on_processes(assignment: Assignment, places: Sequence[HostPlace] = ())
     recorder = recorder_of(assignment, clock)
     supervisor = Supervisor(assignment, ProcessFleet(places), clock, recorder=recorder)
     runner = ThreadRunner(name, supervisor)
-    job = Job(assignment.job_id, name, runner, lambda: release(assignment))
+    job = Job(
+        assignment.job_id,
+        assignment.plan.name,
+        runner,
+        lambda: release(assignment),
+        records=assignment.settings.records,
+    )
     _active[job.id] = job
     return job
 
@@ -468,23 +480,3 @@ def _cancel_jobs_at_exit() -> None:
         with suppress(Exception):  # its controller may be gone, and the process ends anyway
             if job.state in ALIVE:
                 job.abandon()
-
-
-class CallingThreadRunner(SupervisorRunner):
-    """Runs a job's supervisor in the calling thread; other threads may call its other methods."""
-
-    def __init__(self, supervisor: Supervisor) -> None:
-        super().__init__(supervisor)
-        self._outcome: JobOutcome | None = None
-
-    def run(self) -> None:
-        """Run the job to its end."""
-        self._outcome = self._supervisor.run()
-
-    def state(self) -> str:
-        """See `JobRunner.state`."""
-        return self._supervisor.state
-
-    def join(self, timeout_s: float) -> JobOutcome | None:
-        """Return the outcome at once; None while `run` has not returned."""
-        return self._outcome
