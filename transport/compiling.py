@@ -18,6 +18,7 @@ from numba.core import config, event
 
 from .clock import SystemClock
 from .compile_notice import CompileNotice
+from .compile_time import count_compiling
 from .compiled_folder import NOT_KEPT_VARIABLE, choose_folder
 from .deferred_compiling import compile_when_used
 from .kept_functions import (
@@ -59,6 +60,7 @@ def njit(signature: object = None, *, cache: bool = False, **options: Any) -> An
 
 def _compiled(function: Any, signature: object, *, cache: bool, **options: Any) -> Any:
     dispatcher = numba.njit(cache=cache, **options)(function)
+    count_compiling(dispatcher)
     if cache:
         load_quickly(dispatcher)
         treat_unusable_as_missing(dispatcher)
