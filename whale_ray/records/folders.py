@@ -96,8 +96,9 @@ def is_alive(folder: Path) -> bool:
         now = folder / NOW
         if now.is_file() and json.loads(now.read_bytes()).get("end") is not None:
             return False
-        created_s = psutil.Process(int(described["pid"])).create_time()
-        return abs(created_s - described["process_created_s"]) < _CREATED_TOLERANCE_S
+        process = psutil.Process(int(described["pid"]))
+        is_same = abs(process.create_time() - described["process_created_s"]) < _CREATED_TOLERANCE_S
+        return is_same and process.status() != psutil.STATUS_ZOMBIE  # whose parent does not care
     except (OSError, ValueError, KeyError, TypeError, psutil.Error):
         return False
 

@@ -66,6 +66,7 @@ class RunRecorder(NoRecorder):
         runtime = assignment.settings.runtime
         self._sampler = Sampler(
             (node.id for node in assignment.plan.logical.nodes),
+            assignment.plan.workers,
             max(self._settings.interval_ms, runtime.poll_interval_ms) / 1000,
         )
         self._folder: Path | None = None

@@ -25,6 +25,28 @@ _DECISIONS_SHOWN = 256
 _SILENT_INTERVALS = 5
 
 
+def empty_sample(wall_s: float) -> dict[str, Any]:
+    """Return what stands for a sample of a job that has not written one yet, since it starts.
+
+    Args:
+        wall_s: when the job began, by the wall's clock.
+    """
+    several = ("operators", "instances", "members", "rings", "relays", "trees", "switches")
+    return {
+        "format": FORMAT,
+        "at_s": 0.0,
+        "wall_s": wall_s,
+        "state": "starting",
+        "attempt": 0,
+        "cpu_s": 0.0,
+        **{name: [] for name in several},
+        "throttled": {},
+        "checkpoints": None,
+        "decisions": _decisions(None),
+        "end": None,
+    }
+
+
 @dataclass(frozen=True)
 class JobView:
     """What a job's supervisor knows at one moment.
@@ -91,10 +113,13 @@ def describe_end(end: JobEnd) -> dict[str, Any]:
 class Sampler:
     """Makes samples of one job, one after the other."""
 
-    def __init__(self, operator_ids: Iterable[str], interval_s: float) -> None:
+    def __init__(self, operator_ids: Iterable[str], workers: int, interval_s: float) -> None:
         """Take how often, at most, members tell their counters and samples are made."""
+        self._workers = workers
         self._silence_s = _SILENT_INTERVALS * interval_s
-        self._heard: dict[int, tuple[int, float]] = {}  # member → its newest snapshot, since when
+        self._heard: dict[
+            int, tuple[int | None, float]
+        ] = {}  # member → its newest snapshot, since when
         self._places = {operator_id: place for place, operator_id in enumerate(operator_ids)}
         self._latencies: dict[str, LatencyHistogram] = {}
         self._attempt = 0
@@ -116,10 +141,7 @@ class Sampler:
                 for member, worker in view.newest.items()
                 for one in self._instances(worker, view.previous.get(member))
             ],
-            "members": [
-                {**_member(one, view.previous.get(n)), "silent_s": self._silent_s(n, one, at_s)}
-                for n, one in view.newest.items()
-            ],
+            "members": self._members(view, at_s),
             "rings": [
                 _ring(ring, worker, view.previous.get(member))
                 for member, worker in view.newest.items()
@@ -165,13 +187,28 @@ class Sampler:
             "operators": operators,
         }
 
-    def _silent_s(self, member: int, newest: WorkerSnapshot, at_s: float) -> float:
-        """Return for how long a member has told no counters; 0 while that is usual."""
-        at_ns, since_s = self._heard.get(member, (None, at_s))
-        if newest.at_ns != at_ns:
-            self._heard[member] = newest.at_ns, at_s
+    def _members(self, view: JobView, at_s: float) -> list[dict[str, Any]]:
+        """Return workers and relays, also workers of a running job that have told nothing yet."""
+        told = {n: _member(one, view.previous.get(n)) for n, one in view.newest.items()}
+        if view.state == "running":
+            for n in range(self._workers):
+                told.setdefault(n, {"member": n, "host": "", "cores": 0.0})
+        newest_ns = {n: one.at_ns for n, one in view.newest.items()}
+        return [
+            {**one, "silent_s": self._silent_s(n, newest_ns.get(n), at_s)}
+            for n, one in told.items()
+        ]
+
+    def _silent_s(self, member: int, newest_ns: int | None, at_s: float) -> float:
+        """Return for how long a member has told no counters; 0 while that is usual.
+
+        `newest_ns` is the time of its newest counters; None before the first.
+        """
+        heard = self._heard.get(member)
+        if heard is None or heard[0] != newest_ns:
+            self._heard[member] = newest_ns, at_s
             return 0.0
-        silent_s = at_s - since_s
+        silent_s = at_s - heard[1]
         return round(silent_s, 1) if silent_s > self._silence_s else 0.0
 
     def _latency(self, operator_id: str, view: JobView) -> LatencyHistogram:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..records.describing import FORMAT
 from ..records.folders import DESCRIPTION, HISTORY, NOW, RunFolders, is_alive
+from ..records.sampling import empty_sample
 from ..transport.clock import Clock
 
 __all__ = ["LOST", "HistoryTail", "RunReader"]
@@ -41,7 +42,6 @@ class RunReader:
     folders: RunFolders
     clock: Clock
     interval_ms: int
-    _described: dict[Path, dict[str, Any]] = field(default_factory=dict)
 
     def jobs(self) -> list[dict[str, Any]]:
         """Return a summary of each run, newest first."""
@@ -51,27 +51,24 @@ class RunReader:
     def summary(self, folder: Path) -> dict[str, Any] | None:
         """Return what the list shows of a run; None if it is gone by now."""
         described, now = self.description(folder), self.now(folder)
-        if described is None:
+        if described is None or now is None:
             return None
         fed = {edge["target"] for edge in described["edges"]}
         sources = {one["id"] for one in described["operators"]} - fed
-        operators = [] if now is None else now["operators"]
-        end = None if now is None else now["end"]
-        state = self._state(folder, now)
+        read = [one for one in now["operators"] if one["operator_id"] in sources]
+        end = now["end"]
         return {
             "id": described["id"],
             "name": described["name"],
             "began_s": described["began_s"],
-            "state": state,
-            "alive": end is None and state != LOST,
-            "seconds": 0 if now is None else now["at_s"],
-            "silent_s": 0.0 if now is None else now["silent_s"],
+            "state": now["state"],
+            "alive": end is None and now["state"] != LOST,
+            "seconds": now["at_s"],
+            "silent_s": now["silent_s"],
             "workers": len(described["worker_host"]),
             "instances": sum(stage["parallelism"] for stage in described["stages"]),
-            "rows_in": sum(one["rows_in"] for one in operators if one["operator_id"] in sources),
-            "rate_per_s": sum(
-                one["rate_per_s"] for one in operators if one["operator_id"] in sources
-            ),
+            "rows_in": sum(one["rows_in"] for one in read),
+            "rate_per_s": sum(one["rate_per_s"] for one in read),
             "error": "" if end is None else end["error"],
         }
 
@@ -80,10 +77,16 @@ class RunReader:
         return _read(folder / DESCRIPTION, FORMAT)
 
     def now(self, folder: Path) -> dict[str, Any] | None:
-        """Return the newest sample, with its state; None before the first."""
+        """Return the newest sample, with its state; an empty one before the first.
+
+        None if the run is gone, or another version's.
+        """
         now = _read(folder / NOW, FORMAT)
         if now is None:
-            return None
+            described = self.description(folder)
+            if described is None:
+                return None
+            now = empty_sample(described["began_s"])
         now["state"] = self._state(folder, now)
         now["silent_s"] = 0.0 if now["state"] == LOST else self.silent_s(now)
         return now
@@ -111,19 +114,17 @@ class RunReader:
         tail.offset += len(whole)
         return anew, [json.loads(line) for line in whole.splitlines()]
 
-    def silent_s(self, now: dict[str, Any] | None) -> float:
+    def silent_s(self, now: dict[str, Any]) -> float:
         """Return for how long a job that has not ended wrote nothing; 0 while that is usual."""
-        if now is None or now["end"] is not None:
+        if now["end"] is not None:
             return 0.0
         silent_s = self.clock.wall_ns() / 1e9 - float(now["wall_s"])
         return silent_s if silent_s * 1e3 > _STALE_INTERVALS * self.interval_ms else 0.0
 
-    def _state(self, folder: Path, now: dict[str, Any] | None) -> str:
-        if now is not None and now["end"] is not None:
+    def _state(self, folder: Path, now: dict[str, Any]) -> str:
+        if now["end"] is not None:
             return str(now["end"]["state"])
-        if not is_alive(folder):
-            return LOST
-        return "starting" if now is None else str(now["state"])
+        return str(now["state"]) if is_alive(folder) else LOST
 
 
 def _read(path: Path, version: int) -> dict[str, Any] | None:

@@ -176,12 +176,13 @@ def test_a_worker_that_tells_nothing_is_silent_until_it_tells_again(tmp_path):
     recorder = RunRecorder(Assignment("silent-run", physical, settings), clock)
     recorder.begin()
     shown = []
-    for snapshot_ns in (1, 2, 2, 2, 2, 2, 2, 2, 3):  # one sample a second
+    times_ns = (None, None, None, None, None, None, None, 1, 2, 2, 2, 2, 2, 2, 2, 3)
+    for snapshot_ns in times_ns:  # one sample a second
         clock.sleep_ns(1_000_000_000)
-        newest = {0: WorkerSnapshot(0, snapshot_ns, 0)}
+        newest = {} if snapshot_ns is None else {0: WorkerSnapshot(0, snapshot_ns, 0)}
         recorder.record(JobView("running", JobMetrics((), 0.0, 0), newest, {}, {}, {}))
         shown.append(read(tmp_path / "silent-run", "now.json")["members"][0]["silent_s"])
-    assert shown == [0, 0, 0, 0, 0, 0, 0, 6, 0]
+    assert shown == [0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 6, 0]
 
 
 def test_another_process_can_ask_a_job_to_end(tmp_path):

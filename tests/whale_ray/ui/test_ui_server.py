@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,18 @@ def test_a_job_whose_process_is_gone_is_lost(served):
     (folder / DESCRIPTION).write_text(json.dumps(described))
     (listed,) = served.get("/api/jobs").json()
     assert (listed["state"], listed["alive"]) == ("lost", False)
+
+
+def test_a_job_that_has_written_no_sample_yet_starts(served):
+    """One that hangs before its first sample is said to be silent, as any other."""
+    folder = Path(served.settings.folder) / run_job(served)
+    (folder / "now.json").unlink()
+    described = json.loads((folder / DESCRIPTION).read_text())
+    (folder / DESCRIPTION).write_text(json.dumps({**described, "began_s": time.time() - 3600}))
+    (listed,) = served.get("/api/jobs").json()
+    assert (listed["state"], listed["alive"], listed["rows_in"]) == ("starting", True, 0)
+    assert listed["silent_s"] >= 3600
+    assert served.get(f"/api/jobs/{folder.name}").json()["now"]["operators"] == []
 
 
 def test_a_job_that_writes_nothing_is_said_to_be_silent():
