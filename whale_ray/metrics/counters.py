@@ -187,7 +187,8 @@ class WorkerSnapshot:
 
     The counters are those of an `attempt`, but the processor time. A worker has instances, rings
     that it writes, a load, and operators of users' transports, if any; a relay, of the host `host`,
-    has links, and connections that it refused before they said who they are, by reason.
+    has links, and connections that it refused before they said who they are, by reason. `turn_ns`
+    is for how long the turn of a worker's loop has lasted: long, if a call does not return.
     """
 
     worker: int
@@ -201,6 +202,7 @@ class WorkerSnapshot:
     attempt: int = 0
     rings: tuple[RingLoad, ...] = ()
     load: WorkerLoad | None = None
+    turn_ns: int = 0
 
 
 def cpu_time_ns() -> int:

@@ -193,22 +193,21 @@ class Sampler:
         if view.state == "running":
             for n in range(self._workers):
                 told.setdefault(n, {"member": n, "host": "", "cores": 0.0})
-        newest_ns = {n: one.at_ns for n, one in view.newest.items()}
         return [
-            {**one, "silent_s": self._silent_s(n, newest_ns.get(n), at_s)}
+            {**one, "silent_s": self._silent_s(n, view.newest.get(n), at_s)}
             for n, one in told.items()
         ]
 
-    def _silent_s(self, member: int, newest_ns: int | None, at_s: float) -> float:
-        """Return for how long a member has told no counters; 0 while that is usual.
+    def _silent_s(self, member: int, newest: WorkerSnapshot | None, at_s: float) -> float:
+        """Return for how long a member has not moved; 0 while that is usual.
 
-        `newest_ns` is the time of its newest counters; None before the first.
+        It has told no counters since then, or its loop is in one turn.
         """
+        newest_ns, turn_ns = (None, 0) if newest is None else (newest.at_ns, newest.turn_ns)
         heard = self._heard.get(member)
         if heard is None or heard[0] != newest_ns:
-            self._heard[member] = newest_ns, at_s
-            return 0.0
-        silent_s = at_s - heard[1]
+            self._heard[member] = heard = newest_ns, at_s
+        silent_s = at_s - heard[1] + turn_ns / 1e9
         return round(silent_s, 1) if silent_s > self._silence_s else 0.0
 
     def _latency(self, operator_id: str, view: JobView) -> LatencyHistogram:

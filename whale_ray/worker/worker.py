@@ -84,7 +84,7 @@ class Worker:
         self._drained = -1
         self._draining = False
         self._next_part_ns = 0
-        self._turn_at_ns = 0
+        self._turn_at_ns = 0  # when the turn under way began; 0 before the first, and at the end
         self._idle_since_ns: int | None = None
         self._idle_ns = 0
         self._epochs: WorkerEpochs | None = None
@@ -230,6 +230,7 @@ class Worker:
             if not self._turn(now_ns):
                 self._sleep(now_ns, stop_at_ns)
                 self._idle_since_ns = now_ns
+        self._turn_at_ns = 0
         return self.snapshot()
 
     def stage(self, attempt: int, _finals: tuple[object, ...] = ()) -> StagedOutput:
@@ -327,6 +328,7 @@ class Worker:
             attempt=self._attempt,
             rings=rings,
             load=self._load(),
+            turn_ns=now_ns - (self._turn_at_ns or now_ns),
         )
 
     def _load(self) -> WorkerLoad:

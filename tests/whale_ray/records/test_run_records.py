@@ -161,7 +161,8 @@ def test_a_long_run_keeps_its_whole_history_with_fewer_samples(tmp_path):
     assert seconds[0] == pytest.approx(16) and seconds[-1] == pytest.approx(96)
 
 
-def test_a_worker_that_tells_nothing_is_silent_until_it_tells_again(tmp_path):
+def test_a_worker_that_does_not_move_is_silent_until_it_moves_again(tmp_path):
+    """It tells no counters, as before the first of them; or a turn of its loop goes on."""
     from whale_ray.metrics.counters import WorkerSnapshot
     from whale_ray.metrics.job_metrics import JobMetrics
     from whale_ray.plan.assignment import Assignment
@@ -176,13 +177,14 @@ def test_a_worker_that_tells_nothing_is_silent_until_it_tells_again(tmp_path):
     recorder = RunRecorder(Assignment("silent-run", physical, settings), clock)
     recorder.begin()
     shown = []
-    times_ns = (None, None, None, None, None, None, None, 1, 2, 2, 2, 2, 2, 2, 2, 3)
+    times_ns = (None, None, None, None, None, None, None, 1, 2, 2, 2, 2, 2, 2, 2, 3, 4, 5)
     for snapshot_ns in times_ns:  # one sample a second
         clock.sleep_ns(1_000_000_000)
-        newest = {} if snapshot_ns is None else {0: WorkerSnapshot(0, snapshot_ns, 0)}
+        turn_ns = 7_000_000_000 if snapshot_ns == 4 else 0
+        newest = {0: WorkerSnapshot(0, snapshot_ns, 0, turn_ns=turn_ns)} if snapshot_ns else {}
         recorder.record(JobView("running", JobMetrics((), 0.0, 0), newest, {}, {}, {}))
         shown.append(read(tmp_path / "silent-run", "now.json")["members"][0]["silent_s"])
-    assert shown == [0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 6, 0]
+    assert shown == [0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 6, 0, 7, 0]
 
 
 def test_another_process_can_ask_a_job_to_end(tmp_path):

@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import re
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +56,7 @@ def watched(place: Path) -> Iterator[tuple[whale.Job, Ui]]:
         with Ui(runs) as ui:
             yield job, ui
     finally:
-        job.stop(drain=False)
+        job.abandon()
 
 
 def shown_places(page: Page) -> int:
@@ -107,13 +109,51 @@ def test_a_worker_that_hangs_is_named_until_it_goes_on(page, tmp_path):
         )
         stopped.suspend()
         try:
-            page.get_by_text(re.compile("^Worker 1 has sent no counters for")).wait_for()
+            page.get_by_text(re.compile("^Worker 1 has not moved for")).wait_for()
             assert_accessible(page)
             page.screenshot(path=tmp_path / "hangs.png", full_page=True)
         finally:
             stopped.resume()
-        expect(page.get_by_text("has sent no counters")).to_have_count(0)
+        expect(page.get_by_text("has not moved for")).to_have_count(0)
         page.get_by_text("running", exact=True).wait_for()
+
+
+class Waits(whale.Process):
+    """One of its instances waits in its first call until a file is there."""
+
+    def __init__(self, waits_for: str) -> None:
+        self.waits_for = waits_for
+
+    def open(self, context: Any) -> None:
+        self.waits = context.instance == 1
+
+    def on_batch(self, batch: Any, out: Any) -> None:
+        while self.waits and not os.path.exists(self.waits_for):
+            threading.Event().wait(0.05)
+
+
+@ONCE
+def test_a_call_that_does_not_return_names_its_worker_until_it_does(page, tmp_path):
+    go = tmp_path / "go"
+    topology = whale.Topology("waits")
+    source = whale.sources.poisson(RATE_PER_S, lambda n, _: {"n": n}, limit=ROWS)
+    every = topology.source(source, id="rows").broadcast()
+    waits = every.process(partial(Waits, str(go)), id="waits", parallelism=2)
+    waits.sink(whale.sinks.collect(), id="out")
+    settings = {"records.folder": str(tmp_path / "runs")}
+    job = whale.submit(topology, on="processes", workers=2, settings=settings)
+    try:
+        with Ui(tmp_path / "runs") as ui:
+            page.goto(f"{ui.url}#/job/{job.id}/topology")
+            warning = page.get_by_text(re.compile("^Worker 1 has not moved for"))
+            warning.wait_for()
+            page.screenshot(path=tmp_path / "waits.png", full_page=True)
+            assert_accessible(page)
+            go.touch()
+            expect(warning).to_have_count(0)
+    finally:
+        go.touch()
+        job.abandon()
 
 
 @ONCE
