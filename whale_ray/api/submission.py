@@ -42,7 +42,7 @@ from .checkpoints import (
     warn_without_checkpoints,
 )
 from .cluster_options import RayOptions
-from .job import Job
+from .job import Job, JobRunner
 from .supervisor_runners import CallingThreadRunner, ThreadRunner
 from .watch import Watch, watching
 
@@ -122,13 +122,7 @@ def run(
     runner = CallingThreadRunner(
         Supervisor(assignment, LocalFleet(clock), clock, recorder=recorder_of(assignment, clock))
     )
-    job = Job(
-        assignment.job_id,
-        assignment.plan.name,
-        runner,
-        lambda: release(assignment),
-        records=assignment.settings.records,
-    )
+    job = _job_of(assignment, runner)
     job.decided = decisions
     lines = Watch(topology.name, watch, _WATCH_S)
     reporting = (
@@ -383,15 +377,19 @@ def start_on_processes(assignment: Assignment, places: Sequence[HostPlace] = ())
     recorder = recorder_of(assignment, clock)
     supervisor = Supervisor(assignment, ProcessFleet(places), clock, recorder=recorder)
     runner = ThreadRunner(name, supervisor)
-    job = Job(
+    job = _job_of(assignment, runner)
+    _active[job.id] = job
+    return job
+
+
+def _job_of(assignment: Assignment, runner: JobRunner) -> Job:
+    return Job(
         assignment.job_id,
         assignment.plan.name,
         runner,
         lambda: release(assignment),
         records=assignment.settings.records,
     )
-    _active[job.id] = job
-    return job
 
 
 def release(assignment: Assignment) -> None:
