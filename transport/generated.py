@@ -1,9 +1,9 @@
 """Compiles functions whose text is made while a job runs, and keeps them for other processes.
 
 numba keeps a compiled function beside the file that it was written in. So the text is written into
-a file, whose name is a hash of all that the machine code depends on: the text itself, the versions
-of Python, numba and llvmlite, and the processor. A file is never executed: what runs is always the
-text that was made here, and a file that holds anything else is replaced.
+a file, whose name is a hash of all that the machine code depends on: the text itself, how it is
+compiled, the versions of Python, numba and llvmlite, and the processor. A file is never executed:
+what runs is always the text that was made here, and a file that holds anything else is replaced.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ MODULE = __name__
 """Of all functions: numba looks for that of a kept one when it loads it."""
 
 _FOLDER = "loops"
+_OPTIONS = {"nogil": True, "_nrt": False}
+"""Of all functions. They make no arrays, so those that they pass on need no counts of references:
+these took half of the time of a loop with keys of text."""
+_OF_LOOPS = {"boundscheck": False, "error_model": "numpy"}
 _log = logging.getLogger(__name__)
 _told: set[str] = set()
 
@@ -49,7 +53,7 @@ def compile_text(
     """Return a function of a module's text, compiled or loaded by this call.
 
     Args:
-        text: the module, without imports; it depends on nothing but `known`.
+        text: the module, without imports; it depends on nothing but `known`, and makes no arrays.
         name: of the function.
         signature: numba's, of its arguments.
         known: the modules and functions that the text uses, by name.
@@ -63,9 +67,8 @@ def compile_text(
     namespace: dict[str, Any] = {**known, "__name__": MODULE}
     exec(compile(text, str(path or f"<{MODULE}>"), "exec"), namespace)  # noqa: S102 - made here
     for helper in helpers:
-        namespace[helper] = njit(nogil=True)(namespace[helper])
-    options = {"nogil": True, "boundscheck": False, "error_model": "numpy"}
-    function = njit(signature, cache=path is not None, **options)(namespace[name])
+        namespace[helper] = njit(**_OPTIONS)(namespace[helper])
+    function = njit(signature, cache=path is not None, **_OPTIONS, **_OF_LOOPS)(namespace[name])
     entry_point(function)  # compiled here, not at the first call: that is made between rows
     return function
 
@@ -142,6 +145,7 @@ def _warn_not_cached(reason: str) -> None:
 def _file_name(text: str) -> str:
     depends_on = (
         text,
+        (_OPTIONS, _OF_LOOPS),
         platform.python_version(),
         numba.__version__,
         llvmlite.__version__,

@@ -207,6 +207,8 @@ class _AggregatingLoop:
         types = [numba.int64, numba.int64, made(np.int64), made(np.int64), taken(np.int64)]
         types += types_of_inputs(text, self._schema)
         types += [taken(np.int32) for _ in text.codes]
+        for _ in text.texts:
+            types += [made(np.int32), made(np.uint8), made(np.int32), made(np.int64)]
         return (*types, made(np.int32), made(text.record))
 
     def run(
@@ -222,9 +224,9 @@ class _AggregatingLoop:
         start, rows, before = 0, batch.num_rows, 0
         while True:
             groups: LoopGroups = partial.loop_groups
-            stop = loop(
-                start, rows, counts, groups.marks, times, *inputs, groups.index, groups.records
-            )
+            codes = [array for one in text.texts for array in groups.texts[one].arrays]
+            found = groups.index, groups.records
+            stop = loop(start, rows, counts, groups.marks, times, *inputs, *codes, *found)
             passed = int(counts[-1]) if text.filters else stop
             partial.note_aggregated(batch, passed - before)
             if stop == rows:

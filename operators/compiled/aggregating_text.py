@@ -7,7 +7,8 @@ row and is called again from there.
 
 ::
 
-    loop(start, rows, counts, marks, times, c0, o0, m0, …, x0, y0, z0, …, e0, …, index, groups)
+    loop(start, rows, counts, marks, times, c0, o0, m0, …, x0, y0, z0, …, e0, …,
+         s0, p0, q0, n0, …, index, groups)
 
     start, rows  the first row, and how many there are
     counts       int64 (filters,): how many rows passed each operator that may leave some out
@@ -16,6 +17,7 @@ row and is called again from there.
     times        int64 (rows,), or empty: event times
     c0 … z0      as in `LoopText`
     e0           int32: the code of a key that is a column of a table, by the table's row
+    s0 … n0      of another key of text: its codes; see `TextCodes`
     index        int32 (2^k,): the number of a group, or −1
     groups       records: hash, slice, which keys are null, keys, states
 
@@ -39,6 +41,7 @@ from ...configs.errors import WhaleError
 from ...transport.wire.arrow import type_to_arrow
 from ..aggregates.loop_updates import field_name, update_lines
 from ..expressions.emitters.code import Code, NotCompilable
+from ..expressions.kernels.type_rules import is_text
 from ..windows.slices import ClockSlices, TimeSlices, WholeInput, slices_of
 from .loop_text import ChainWriter, LookedUp, Step, filters, indented
 
@@ -53,6 +56,9 @@ if TYPE_CHECKING:
 __all__ = ["AggregatingText", "CodedKey", "write_aggregating_loop"]
 
 _KEYS_MAX = 64
+_OF_TEXTS = "spqn"
+"""The arguments of a key of text."""
+_STOP = ("    stop = np.int64(i)", "    break")
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,8 @@ class AggregatingText:
         schemas: what comes out of each operator.
         before: the columns of the rows that are aggregated.
         has_times: whether rows have event times.
-        codes: of each key that is coded, by its number.
+        codes: of each key that is a column of a table, by its number.
+        texts: the numbers of the other keys that are text.
         record: numpy's type of a group.
     """
 
@@ -95,6 +102,7 @@ class AggregatingText:
     before: Schema
     has_times: bool
     codes: dict[int, CodedKey]
+    texts: tuple[int, ...]
     record: np.dtype[Any]
 
     @property
@@ -127,6 +135,7 @@ class _Ending:
         self._has_times = has_times
         self._fields: list[Any] = [("hash", np.uint64), ("slice", np.int64), ("nulls", np.uint64)]
         self._codes: dict[int, CodedKey] = {}
+        self._texts: list[int] = []
         self._compared = ["r.slice == slice_", "r.nulls == nulls"]
         self._new = ["r.hash = hashed", "r.slice = slice_", "r.nulls = nulls"]
 
@@ -150,6 +159,7 @@ class _Ending:
             before,
             self._has_times,
             self._codes,
+            tuple(self._texts),
             np.dtype(self._fields, align=True),
         )
 
@@ -191,8 +201,10 @@ class _Ending:
             if valid is not None:  # the value of a null key may be anything
                 value = f"({value} if {valid} else {kind}(0))"
                 nulls.append(f"(np.uint64(not {valid}) << np.uint64({number}))")
+            lines.append(f"key{number} = {value}")
+            if number in self._texts:
+                lines += [f"if key{number} < 0:", *_STOP]
             lines += [
-                f"key{number} = {value}",
                 f"hashed ^= np.uint64(np.int64(key{number}))",
                 "hashed *= np.uint64(0x9E3779B185EBCA87)",
                 "hashed ^= hashed >> np.uint64(32)",
@@ -222,12 +234,22 @@ class _Ending:
             found = self._chain.rows_found[column.lookup]
             return f"e{number}[np.uint64({found})]", None, "np.int32"
         code = column if isinstance(column, Code) else self._chain.body.column(self._named(column))
-        is_text = kind.kind != "fixed"
-        if is_text or code.constant is not None or code.kind != arrow or not code.value:
-            msg = f"{name}, a key of type {kind}" if is_text else f"{name} as a key"
+        if code.constant is not None or code.kind != arrow or not code.value:
+            msg = f"{name} as a key"
             raise NotCompilable(msg)
+        if is_text(arrow):
+            return self._code_of_text(number, code.value), code.valid, "np.int64"
         self._fields.append((f"k{number}", kind.storage))
         return code.value, code.valid, _constructor(kind.storage)
+
+    def _code_of_text(self, number: int, column: str) -> str:
+        self._texts.append(number)
+        self._fields.append((f"k{number}", np.int32))
+        self._chain.body.text_finder()
+        find = self._chain.body.helper("code_of_text")
+        ends = f"np.uint64(o{column}[i]), np.uint64(o{column}[i + np.uint64(1)])"
+        known = ", ".join(f"{letter}{number}" for letter in _OF_TEXTS)
+        return f"{find}(c{column}, {ends}, {known})"
 
     def _named(self, column: int) -> str:
         return self._schema.names[column]
@@ -270,8 +292,7 @@ class _Ending:
             "    group = index[place]",
             "if group < 0:",
             "    if used == limit:",
-            "        stop = np.int64(i)",
-            "        break",
+            *(f"    {line}" for line in _STOP),
             "    index[place] = used",
             "    r = groups[np.uint64(used)]",
             "    used += 1",
@@ -293,7 +314,9 @@ class _Ending:
         after += ["marks[0], marks[2], marks[3] = used, earliest, latest", "return stop"]
         parts = chain.before_loop()
         names = ["start", "rows", "counts", "marks", "times", *chain.inputs()]
-        names += [*(f"e{number}" for number in self._codes), "index", "groups"]
+        names += [f"e{number}" for number in self._codes]
+        names += [f"{letter}{number}" for number in self._texts for letter in _OF_TEXTS]
+        names += ["index", "groups"]
         parts.append(f"\ndef loop({', '.join(names)}):\n")
         parts.append(indented(before, 1))
         parts.append("    for i in range(np.uint64(start), np.uint64(rows)):\n")

@@ -253,8 +253,7 @@ class ChainWriter:
         """Find the row of the table, only for rows that have passed so far: here a branch pays."""
         key, number = self._key(lookup.join.left_keys[0]), len(self.lookups)
         if is_text(key.kind):
-            self.body.helper("word_at")
-            at, find = key.value, self.body.helper("row_of_text")
+            at, find = key.value, self.body.text_finder()
             ends = f"np.uint64(o{at}[i]), np.uint64(o{at}[i + np.uint64(1)])"
             found = f"{find}(c{at}, {ends}, x{number}, y{number}, z{number})"
         else:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...transport import generated
-from ..expressions.emitters.code import HELPERS
+from ..expressions.emitters.code import HELPERS, OF_TEXT_KEYS
 
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
@@ -92,7 +92,7 @@ def _filler(*, texts: bool) -> Any:
     def taken(of: Any) -> Any:
         return numba.types.Array(of, 1, "C", readonly=True)
 
-    helpers = ("word_at", "row_of_text") if texts else ("row_of_integer",)
+    helpers = OF_TEXT_KEYS if texts else ("row_of_integer",)
     text = "".join(HELPERS[name] for name in helpers) + (_FILL_TEXTS if texts else _FILL_INTEGERS)
     keys = (taken(numba.uint8), taken(numba.int32)) if texts else (taken(numba.int64),)
     signature = (*keys, numba.int32[::1])

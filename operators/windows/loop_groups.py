@@ -19,16 +19,21 @@ from ...state.records import RecordField
 from ...transport.compiling import njit
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
+from ...transport.wire.types import Field, Schema
 from ..aggregates.loop_updates import field_name
+from .text_codes import TextCodes
 
 if TYPE_CHECKING:
-    from ...transport.wire.types import Schema
     from ..aggregates.accumulator import Accumulator
     from ..process import InstanceContext
 
-__all__ = ["LoopGroups"]
+__all__ = ["GROUPS_MAX", "GROUPS_MIN", "LoopGroups"]
 
 _GROUPS_AT_FIRST = 1 << 10
+GROUPS_MAX, GROUPS_MIN = 1 << 16, 64
+"""How many groups a producer may keep, and may in any case."""
+_INDEX_BYTES = 16
+"""What a group takes in the index, nearly."""
 _EARLIEST_NS, _LATEST_NS = -(1 << 63), (1 << 63) - 1
 _USED, _LIMIT, _FIRST_TIME, _LAST_TIME = range(4)
 
@@ -41,14 +46,15 @@ class LoopGroups:
         keys: the names of the key columns.
         accumulators: what is computed for each group.
         record: numpy's type of a group, as the loop has it.
-        values: of each key that is coded, by its number, the value of each code.
+        values: of each key that is a column of a table, by its number, the value of each code.
         context: whose memory for state it takes.
-        groups_max: how many groups there may be.
+        bytes_max: how much of it, nearly.
 
     Attributes:
         records: the groups, `record` (capacity,).
         index: int32 (2^k,): numbers of groups, −1 where there is none; at most half full.
         marks: int64 (4,): see `AggregatingText`.
+        texts: of each other key of text, by its number, its codes.
     """
 
     def __init__(
@@ -59,7 +65,7 @@ class LoopGroups:
         record: np.dtype[Any],
         values: Mapping[int, Column],
         context: InstanceContext,
-        groups_max: int,
+        bytes_max: int,
     ) -> None:
         self.before, self.record, self.values = before, record, dict(values)
         self._keys = before.select(keys)
@@ -69,8 +75,20 @@ class LoopGroups:
             for field in accumulator.fields
         }
         self._context = context
-        self._groups_max = groups_max
         self._taken_bytes = 0
+        pooled = [
+            number
+            for number, key in enumerate(self._keys)
+            if key.type.kind == "bytes" and number not in values
+        ]
+        if pooled:
+            bytes_max //= 2
+        self.texts = {
+            number: TextCodes(self._keys.fields[number].type, bytes_max // len(pooled), context)
+            for number in pooled
+        }
+        fitting = max(GROUPS_MIN, bytes_max // (record.itemsize + _INDEX_BYTES))
+        self._groups_max = groups_max = min(GROUPS_MAX, fitting)
         self.marks = np.zeros(4, np.int64)
         self.records, self.index = np.empty(0, record), np.empty(0, np.int32)
         self._resize(min(_GROUPS_AT_FIRST, groups_max))
@@ -101,6 +119,8 @@ class LoopGroups:
         Raises:
             StateFullError: the worker's memory for state is used up.
         """
+        if not all(texts.grow() for texts in self.texts.values()):
+            return False
         if len(self) < len(self.records):
             return True
         if len(self) >= self._groups_max:
@@ -109,12 +129,16 @@ class LoopGroups:
         return True
 
     def clear(self) -> None:
-        """Forget all groups; the memory is kept."""
+        """Forget all groups; the memory is kept, and texts that may come again."""
+        for texts in self.texts.values():
+            texts.forget_if_many()
         self.index.fill(-1)
         self.marks[:] = 0, len(self.records), _LATEST_NS, _EARLIEST_NS
 
     def close(self) -> None:
         """Give the memory back."""
+        for texts in self.texts.values():
+            texts.close()
         self._context.state_budget.give_back(self._context.operator_id, self._taken_bytes)
         self._taken_bytes = 0
 
@@ -129,13 +153,15 @@ class LoopGroups:
         columns = []
         for number, field in enumerate(self._keys):
             data = self._owned(f"k{number}")
+            valid = (nulls >> np.uint64(number)) & np.uint64(1) == 0
             if number in self.values:
-                schema = self._keys.select([field.name])
-                values = self.values[number]
-                (column,) = Batch(schema, [values], len(values)).take(data).columns
+                column = _taken(self.values[number], data)
+            elif number in self.texts:
+                column = _taken(self.texts[number].texts, data)
             else:
-                valid = (nulls >> np.uint64(number)) & np.uint64(1) == 0
-                column = Column(field.type, data, validity=None if valid.all() else valid)
+                column = Column(field.type, data)
+            if not valid.all():
+                column = Column(field.type, column.data, column.offsets, valid)
             columns.append(column)
         return Batch(self._keys, columns, len(self))
 
@@ -159,6 +185,11 @@ class LoopGroups:
         self.records, self.index = records, np.full(slots, -1, np.int32)
         _enter(self.index, self._owned("hash"))
         self.marks[_LIMIT] = capacity
+
+
+def _taken(values: Column, codes: npt.NDArray[np.int32]) -> Column:
+    rows = Batch(Schema((Field("value", values.type),)), [values], len(values))
+    return rows.take(codes).columns[0]
 
 
 @njit(cache=True, nogil=True)

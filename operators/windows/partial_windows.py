@@ -27,7 +27,7 @@ from ...transport.wire.batch import Batch
 from .aggregation import Aggregation, evaluated_inputs
 from .deltas import deltas_of, deltas_of_loop, mark_of
 from .group_state import GroupState
-from .loop_groups import LoopGroups
+from .loop_groups import GROUPS_MAX, GROUPS_MIN, LoopGroups
 from .partial_aggregation import TABLE_BYTES_MAX
 from .reduction import Reduction
 from .slices import TimeSlices, WholeInput, slices_of
@@ -44,9 +44,6 @@ __all__ = ["INPUT_BYTES_MAX", "PartialWindows"]
 INPUT_BYTES_MAX = 64 << 20
 """After so many bytes of rows all groups leave as deltas."""
 
-_GROUPS_MAX, _GROUPS_MIN = 1 << 16, 64
-_INDEX_BYTES = 16
-"""What a group takes in the index of a loop, nearly."""
 _BYTES_PER_INPUT_BYTE = 4
 """What groups and their indexes may grow by at most, for a byte of rows."""
 
@@ -136,7 +133,8 @@ class PartialWindows:
         A loop neither passes rows on nor refuses them.
         """
         is_aside = self._reduction is not None and self._reduction.is_aside
-        if is_aside or not self._has_room(TABLE_BYTES_MAX // _BYTES_PER_INPUT_BYTE):
+        most_bytes = max(TABLE_BYTES_MAX // _BYTES_PER_INPUT_BYTE, batch.nbytes)
+        if is_aside or not self._has_room(most_bytes):
             return False
         slices = self._slices
         if not isinstance(slices, TimeSlices):
@@ -173,7 +171,6 @@ class PartialWindows:
         deltas = self.flush("columns") if groups is not None else []
         if groups is not None:
             groups.close()
-        fitting = max(_GROUPS_MIN, TABLE_BYTES_MAX // (record.itemsize + _INDEX_BYTES))
         self._in_loop = LoopGroups(
             before,
             self._asked.keys,
@@ -181,7 +178,7 @@ class PartialWindows:
             record,
             values,
             self._context,
-            min(_GROUPS_MAX, fitting),
+            TABLE_BYTES_MAX,
         )
         return deltas
 
@@ -293,7 +290,7 @@ class PartialWindows:
             )
             self._mark = mark_of(asked, schema)
             fitting = TABLE_BYTES_MAX // max(self._groups.record_bytes, 1)
-            self._groups_max = max(_GROUPS_MIN, min(_GROUPS_MAX, fitting))
+            self._groups_max = max(GROUPS_MIN, min(GROUPS_MAX, fitting))
         return self._groups
 
     def _has_room(self, nbytes: int) -> bool:

@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from ..kernels.arrays import Value
     from ..kernels.type_rules import ArrowType
 
-__all__ = ["HELPERS", "Code", "LoopWriter", "NotCompilable", "both", "constructor_of", "plain"]
+__all__ = [
+    "HELPERS",
+    "OF_TEXT_KEYS",
+    "Code",
+    "LoopWriter",
+    "NotCompilable",
+    "both",
+    "constructor_of",
+    "plain",
+]
 
 
 class NotCompilable(Exception):  # noqa: N818  # it is no error: the kernels do it
@@ -156,6 +165,17 @@ def word_at(pool, at):
         value |= np.uint64(pool[at + np.uint64(byte)]) << np.uint64(8 * byte)
     return value
 ''',
+    "rest_of_text": '''
+def rest_of_text(pool, at, end):
+    """The bytes between, fewer than eight, as one word; none behind them is read."""
+    if end >= np.uint64(8):
+        word = word_at(pool, end - np.uint64(8))
+        return (word >> (np.uint64(56) - np.uint64(8) * (end - at))) >> np.uint64(8)
+    value = np.uint64(0)
+    for byte in range(end - at):
+        value |= np.uint64(pool[at + byte]) << (np.uint64(8) * byte)
+    return value
+''',
     "row_of_text": '''
 def row_of_text(pool, begin, end, slots, keys, offsets):
     """The row of a table that has these bytes as its key; -1 - place if none: there it would be."""
@@ -164,10 +184,9 @@ def row_of_text(pool, begin, end, slots, keys, offsets):
         hashed = (hashed ^ word_at(pool, at)) * np.uint64(0x9E3779B185EBCA87)
         hashed ^= hashed >> np.uint64(32)
         at += eight
-    while at < end:
-        hashed = (hashed ^ np.uint64(pool[at])) * np.uint64(0xC2B2AE3D27D4EB4F)
-        hashed ^= hashed >> np.uint64(29)
-        at += np.uint64(1)
+    rest = rest_of_text(pool, at, end)
+    hashed = (hashed ^ rest) * np.uint64(0xC2B2AE3D27D4EB4F)
+    hashed ^= hashed >> np.uint64(29)
     mask = np.uint64(len(slots) - 1)
     place = (hashed ^ (hashed >> np.uint64(17))) & mask
     while slots[place] >= 0:
@@ -178,14 +197,28 @@ def row_of_text(pool, begin, end, slots, keys, offsets):
             while at + eight <= end and word_at(pool, at) == word_at(keys, other):
                 at += eight
                 other += eight
-            if at + eight > end:
-                while at < end and pool[at] == keys[other]:
-                    at += np.uint64(1)
-                    other += np.uint64(1)
-                if at == end:
-                    return np.int64(row)
+            if at + eight > end and rest_of_text(keys, other, other + (end - at)) == rest:
+                return np.int64(row)
         place = (place + np.uint64(1)) & mask
     return np.int64(-1) - np.int64(place)
+''',
+    "code_of_text": '''
+def code_of_text(pool, begin, end, slots, texts, offsets, sizes):
+    """The code of some bytes, which are added if they are new; -1 if there is no room for them."""
+    code = row_of_text(pool, begin, end, slots, texts, offsets)
+    if code >= 0:
+        return code
+    count, size = np.uint64(sizes[0]), end - begin
+    used = np.uint64(offsets[count])
+    if count + np.uint64(1) == np.uint64(len(offsets)) or size > np.uint64(len(texts)) - used:
+        sizes[1] = np.int64(size)
+        return np.int64(-1)
+    for at in range(size):
+        texts[used + at] = pool[begin + at]
+    slots[np.uint64(np.int64(-1) - code)] = count
+    offsets[count + np.uint64(1)] = used + size
+    sizes[0] = np.int64(count + np.uint64(1))
+    return np.int64(count)
 ''',
     "row_of_integer": '''
 def row_of_integer(value, slots, keys):
@@ -201,6 +234,9 @@ def row_of_integer(value, slots, keys):
 ''',
 }
 """Functions that a loop may call, as text: a loop's file holds all that its result depends on."""
+
+OF_TEXT_KEYS = ("word_at", "rest_of_text", "row_of_text")
+"""The helper that finds a key of text, behind those that it calls."""
 
 
 class LoopWriter:
@@ -279,6 +315,12 @@ class LoopWriter:
         """Return the name of a helper that the loop may then call."""
         self.helpers.add(name)
         return name
+
+    def text_finder(self) -> str:
+        """Return the name of the helper that finds a key of text, which the loop may then call."""
+        for name in OF_TEXT_KEYS:
+            self.helper(name)
+        return OF_TEXT_KEYS[-1]
 
     def function(self, function: CompiledFunction) -> str:
         """Return the name of a user's function that the loop may then call."""

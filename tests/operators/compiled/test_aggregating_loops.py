@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,7 +22,7 @@ from whale_ray.operators.expressions.emitters.code import NotCompilable
 from whale_ray.operators.joins.broadcast_table import BroadcastTable
 from whale_ray.operators.joins.table_join import TableJoin
 from whale_ray.operators.transforms import FilterExpression, MapExpressions
-from whale_ray.operators.windows import loop_groups, partial_windows
+from whale_ray.operators.windows import loop_groups, partial_windows, text_codes
 from whale_ray.operators.windows.aggregate_windows import AggregateWindows
 from whale_ray.operators.windows.aggregation import Aggregation
 from whale_ray.operators.windows.partial_windows import PartialWindows
@@ -53,6 +54,7 @@ AGGREGATES = (
 )
 WINDOWED = Aggregation(("name", "i8", "c"), TimeWindow("t", 7 * US, 3 * US, 1 * US), AGGREGATES)
 WHOLE = Aggregation(("u32",), None, (F.sum("i64").alias("sum"), F.count().alias("rows")))
+TEXTS = Aggregation(("s", "i8", "r"), TimeWindow("t", 10 * US, 10 * US, 0), AGGREGATES)
 FILTER = FilterExpression((col("i16") > 0) | col("f64").is_null())
 
 
@@ -104,11 +106,13 @@ def _as_bits(deltas: Sequence[Batch], keys: int) -> dict[Any, Any]:
 TIMES = st.lists(st.integers(-20 * US, 20 * US), min_size=12, max_size=12)
 
 
-@pytest.mark.parametrize("asked", [WINDOWED, WHOLE])
+@pytest.mark.parametrize("asked", [WINDOWED, WHOLE, TEXTS])
 def test_the_groups_are_those_of_the_operators_to_the_last_bit(
     asked: Aggregation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop_groups, "_GROUPS_AT_FIRST", 2)  # so that it grows
+    monkeypatch.setattr(text_codes, "_TEXTS_AT_FIRST", 1)
+    monkeypatch.setattr(text_codes, "_BYTES_PER_TEXT", 4)
     operators = (FILTER, TABLE) if asked is WINDOWED else (FILTER,)
     keys = len(asked.keys)
     taken = _partial(asked)
@@ -153,8 +157,8 @@ def _rows(keys: Sequence[int], times_ns: Sequence[int] | None = None) -> Batch:
 def test_a_full_table_leaves_as_deltas_in_the_middle_of_a_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(partial_windows, "_GROUPS_MIN", 3)
-    monkeypatch.setattr(partial_windows, "_GROUPS_MAX", 3)
+    monkeypatch.setattr(loop_groups, "GROUPS_MIN", 3)
+    monkeypatch.setattr(loop_groups, "GROUPS_MAX", 3)
     partial = _partial(WHOLE)
     chain = AggregatingChain((FILTER,), partial, "compiled")
     passed = chain.aggregate(_rows([1, 2, 1, 3, 4, 1, 5, 5]))
@@ -166,6 +170,36 @@ def test_a_full_table_leaves_as_deltas_in_the_middle_of_a_batch(
     ]
     assert counted == [{1: 2, 2: 1, 3: 1}, {4: 1, 1: 1, 5: 2}]
     assert partial.flushes == {"table": 1, "end": 1}
+
+
+def _worded(texts: Sequence[str | None]) -> Batch:
+    rows = _rows([0] * len(texts))
+    columns = list(rows.columns)
+    columns[SCHEMA.index("s")] = Column.of(list(texts), "string")
+    return Batch(SCHEMA, columns, len(texts)).with_times(rows.times)
+
+
+def test_texts_that_fill_their_memory_leave_as_deltas_and_one_larger_than_that_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(partial_windows, "TABLE_BYTES_MAX", 20_000)
+    partial = _partial(Aggregation(("s",), None, (F.count().alias("rows"),)))
+    chain = AggregatingChain((), partial, "compiled")
+    words = [str(number) * 1_000 for number in range(9)]
+    texts = [*words, None, "", words[0], "x" * 50_000, *words, "x" * 50_000, None]
+    passed = chain.aggregate(_worded(texts))
+    assert passed is not None and passed.rows == len(texts)
+    deltas = [*passed.deltas, *partial.flush("end")]
+    counted: Counter[str | None] = Counter()
+    for one in deltas:
+        for row in one.to_pylist():
+            counted[row["s"]] += next(
+                value for name, value in row.items() if name.endswith("count")
+            )
+    assert counted == Counter(texts)
+    assert partial.flushes["table"] > 1
+    partial.loop_groups.close()
+    assert partial._context.state_budget.used_bytes == 0
 
 
 def test_a_sum_that_leaves_its_type_names_operator_key_and_window() -> None:
@@ -203,7 +237,6 @@ def test_no_loop_where_memory_for_state_is_short() -> None:
     ("keys", "aggregate", "why"),
     [
         (("f64",), F.count(), "f64, a key of type float64"),
-        (("s",), F.count(), "s, a key of type string"),
         (("u32",), F.count_distinct("i64"), "count_distinct(i64), which has no compiled form"),
         (("u32",), F.min("s"), "min(s), which has no compiled form"),
     ],
