@@ -44,10 +44,11 @@ class RuntimeSettings:
         why="serialize an all-grouped row once, or once per instance as Storm does",
     )
     aggregation: Literal["auto", "partitioned", "late_merge"] = setting(
-        "partitioned",
+        "auto",
         choices=("auto", "partitioned", "late_merge"),
         why="send rows by key and aggregate them there, or aggregate them where they are made and "
-        "merge by key; auto does the latter where a delta stands for 2 rows or more",
+        "merge by key; auto does the latter where no result differs by a bit and a delta stands "
+        "for 2 rows or more",
     )
     unreachable_after_ms: int = setting(
         30_000,

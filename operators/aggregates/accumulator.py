@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -107,11 +107,24 @@ class Accumulator(ABC):
         fields: the state.
         sets: those of its fields that hold sets of values.
         output: the type of the result.
+        merges_exactly: whether the states of parts of a group, merged in the order of their rows,
+            give the result of these rows to the last bit.
     """
 
+    merges_exactly: ClassVar[bool] = False
     fields: tuple[StateField, ...] = ()
     sets: tuple[SetField, ...] = ()
     output: DataType
+
+    @property
+    def has_fixed_width(self) -> bool:
+        """Whether all that is kept for a group is numbers."""
+        return not self.sets and all(field.dtype != object for field in self.fields)
+
+    @property
+    def depends_on_order(self) -> bool:
+        """Whether the result depends on the order of rows, as far as `merges_exactly` says so."""
+        return False
 
     @abstractmethod
     def update(self, state: State, rows: SlottedRows) -> None:

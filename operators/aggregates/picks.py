@@ -51,6 +51,8 @@ class Pick(Accumulator):
         is_of_numbers: whether order and value are kept as numbers, and the order is a column.
     """
 
+    merges_exactly = True
+
     def __init__(
         self,
         order: DataType | None,
@@ -72,6 +74,11 @@ class Pick(Accumulator):
         self.fields = tuple(fields)
         self.has_value = value is not None
         self.is_of_numbers = order is not None and all(one.dtype != object for one in fields)
+
+    @property
+    def depends_on_order(self) -> bool:
+        """Whether rows with equal orders can be told from one another: by a value, or as ±0.0."""
+        return self.has_value or self._order_type.family.startswith("float")
 
     def update(self, state: State, rows: SlottedRows) -> None:
         """See `Accumulator.update`."""

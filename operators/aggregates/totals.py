@@ -45,6 +45,7 @@ _EXACT = decimal.Context(prec=100, rounding=decimal.ROUND_HALF_UP)
 class Count(Accumulator):
     """The number of rows, or of values that are not null."""
 
+    merges_exactly = True
     fields = (_COUNT,)
     output = _INT64
 
@@ -65,6 +66,7 @@ class Count(Accumulator):
 class _Wide(Accumulator):
     """A total of 128 bits."""
 
+    merges_exactly = True
     fields = (
         StateField("low", np.dtype(np.uint64)),
         StateField("high", np.dtype(np.int64)),

@@ -16,7 +16,9 @@ TABLE_BYTES_MAX = 16 << 20
 """Memory for the groups of one partial aggregate, nearly."""
 
 _HELD_NS_MAX = 1_000_000_000
-_HELD_FOR_UPDATES_NS = 100_000_000
+_HELD_FOR_UPDATES_NS = _HELD_UNASKED_NS = 100_000_000
+"""For updates, and where nobody has asked for late merge: a watermark that waits keeps operators
+behind from theirs."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +28,12 @@ class PartialAggregation:
     Attributes:
         aggregation: what the operator that merges the deltas was asked for.
         measures: whether it steps aside where a delta stands for too few rows.
+        merging: the id of that operator, which is the one that users know.
     """
 
     aggregation: Aggregation
     measures: bool
+    merging: str
 
     def describe(self) -> str:
         """Return the label that `explain` prints."""
@@ -38,9 +42,11 @@ class PartialAggregation:
     @property
     def held_ns_max(self) -> int:
         """For how long rows, and watermarks behind them, may be kept back at most."""
-        if self.aggregation.output_mode == "append":
-            return _HELD_NS_MAX
-        return min(self.aggregation.trigger_ns or _HELD_FOR_UPDATES_NS, _HELD_NS_MAX)
+        asked = self.aggregation
+        longest_ns = _HELD_UNASKED_NS if self.measures else _HELD_NS_MAX
+        if asked.output_mode == "append":
+            return longest_ns
+        return min(asked.trigger_ns or _HELD_FOR_UPDATES_NS, longest_ns)
 
     def __call__(self) -> PartialWindows:
         """Return a new operator."""

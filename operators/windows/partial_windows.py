@@ -12,7 +12,7 @@ is at most the one that was passed on from here.
 
 The compiled loop of a chain may end here: then the loop keeps groups itself (`LoopGroups`), and
 this class decides, as for others, when they leave. Batches that the loop does not take are added
-to the other groups.
+to the other groups; where results depend on the order of rows, one of both is always empty.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class PartialWindows:
         self._reduction = reduction
         self._groups: GroupState | None = None
         self._in_loop: LoopGroups | None = None
+        self._keeps_order = False  # whether deltas must leave in the order of their rows
         self._watermark_ns = self._passed_on_ns = NO_WATERMARK_NS
         self._rows = self._bytes = self._origin_ns = 0
         self._time_ns: int | None = None
@@ -101,6 +102,8 @@ class PartialWindows:
             return [batch]
         passed: list[Batch] = []
         nbytes = batch.nbytes
+        if self._in_loop is not None and len(self._in_loop) and self._keeps_order:
+            passed += self.flush("order")
         if not self._has_room(nbytes):
             passed += self.flush("memory")
             if not self._has_room(nbytes):
@@ -123,7 +126,16 @@ class PartialWindows:
             return self.flush("input")
         if self._groups is not None and len(self._groups) >= self._groups_max:
             return self.flush("table")
+        reduction = self._reduction
+        if reduction is not None and reduction.foresees_too_little(self._rows, self._held):
+            return self.flush("unique")
         return []
+
+    @property
+    def _held(self) -> int:
+        """How many groups it has."""
+        tables = (self._groups, self._in_loop)
+        return sum(len(table) for table in tables if table is not None)
 
     # -- rows that a compiled loop aggregates -------------------------------------------------
 
@@ -166,15 +178,21 @@ class PartialWindows:
             StateFullError: the worker's memory for state is used up.
         """
         groups = self._in_loop
+        deltas = []
+        if self._groups is not None and len(self._groups) and self._keeps_order:
+            deltas = self.flush("order")
         if groups is not None and groups.is_for(before, record, values):
-            return [] if groups.grow() else self.flush("table")
-        deltas = self.flush("columns") if groups is not None else []
+            return deltas if groups.grow() else [*deltas, *self.flush("table")]
+        if groups is not None:
+            deltas += self.flush("columns")
         if groups is not None:
             groups.close()
+        accumulators = self._asked.accumulators(before)
+        self._keeps_order = any(one.depends_on_order for one in accumulators)
         self._in_loop = LoopGroups(
             before,
             self._asked.keys,
-            self._asked.accumulators(before),
+            accumulators,
             record,
             values,
             self._context,
@@ -289,6 +307,7 @@ class PartialWindows:
                 shares_stores=asked.window is not None,
             )
             self._mark = mark_of(asked, schema)
+            self._keeps_order = any(one.depends_on_order for one in accumulators)
             fitting = TABLE_BYTES_MAX // max(self._groups.record_bytes, 1)
             self._groups_max = max(GROUPS_MIN, min(GROUPS_MAX, fitting))
         return self._groups

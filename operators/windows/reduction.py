@@ -8,7 +8,10 @@ LEAST_REDUCTION = 2
 """Partial aggregation steps aside where a delta stands for fewer rows than this on average."""
 
 _JUDGED_ROWS = 4_096
-_PAUSE_ROWS, _PAUSES_MAX = 1 << 18, 64
+_PAUSE_ROWS, _PAUSES_MAX = 1 << 20, 16
+_UNIQUE_ROWS, _UNIQUE_SHARE = 8_192, 0.95
+"""If so many of these rows have a group of their own, and groups are as likely as one another, a
+full table of 65,536 groups would have no more than two rows for each."""
 
 
 class Reduction:
@@ -43,6 +46,10 @@ class Reduction:
             self._pauses = min(2 * self._pauses, _PAUSES_MAX)
         else:
             self._pauses = 1
+
+    def foresees_too_little(self, rows: int, groups: int) -> bool:
+        """Whether so many rows that have become groups show that too few will fall together."""
+        return rows >= _UNIQUE_ROWS and groups >= _UNIQUE_SHARE * rows
 
     def passed(self, rows: int) -> None:
         """Count rows that were passed on as they are."""

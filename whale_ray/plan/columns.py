@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
-from ..configs.errors import ExpressionError, TopologyError
+from ..configs.errors import ExpressionError, TopologyError, WhaleError
 from .logical import MAIN, TABLE, LogicalPlan, OperatorKind, OperatorNode, OutputKey
 from .unions import columns_of_schema, difference
 
@@ -48,6 +48,14 @@ def known_columns(
             known[node.id, MAIN] = _columns(node, known)
         known.update({key: learnt[key] for key in node.output_keys if key in learnt})
     return known
+
+
+def columns_if_known(logical: LogicalPlan) -> Mapping[OutputKey, Schema | None]:
+    """Return the columns that are known; none, if they cannot be told before the job runs."""
+    try:
+        return known_columns(logical)
+    except WhaleError:
+        return {key: None for node in logical.nodes for key in node.output_keys}
 
 
 def _process_columns(

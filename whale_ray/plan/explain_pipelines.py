@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
-from ..configs.errors import WhaleError
 from ..operators.joins.table_join import TableJoin
 from ..operators.keyed.keyed_process import KeyedProcess
 from ..operators.transforms import (
@@ -16,9 +15,9 @@ from ..operators.transforms import (
     MapRows,
 )
 from ..operators.windows.partial_aggregation import PartialAggregation
-from .columns import known_columns
+from .columns import columns_if_known
 from .explanation import Table
-from .logical import LogicalPlan, OperatorKind, OperatorNode, OutputKey
+from .logical import OperatorKind, OperatorNode
 
 if TYPE_CHECKING:
     from ..configs.settings import Settings
@@ -45,7 +44,7 @@ def pipeline_tables(plan: PhysicalPlan, settings: Settings) -> tuple[Table, ...]
     logical = plan.logical
     mode = settings.runtime.pipelines
     chains = list(_chains(plan))
-    known = _known(logical) if chains else {}
+    known = columns_if_known(logical) if chains else {}
     told: dict[str, tuple[str, str]] = {}
     for chain in chains:
         told.update(_of_chain(chain, known[chain[0].inputs[0].source], mode))
@@ -54,14 +53,6 @@ def pipeline_tables(plan: PhysicalPlan, settings: Settings) -> tuple[Table, ...]
         if node.kind is not OperatorKind.UNION:
             rows.append((node.id, *told.get(node.id, _of_other(node))))
     return (Table("Pipelines", ("operator", "runs as", "why"), tuple(rows), note=_NOTES[mode]),)
-
-
-def _known(logical: LogicalPlan) -> Mapping[OutputKey, Schema | None]:
-    """Return the columns that are known; none, if they cannot be told before the job runs."""
-    try:
-        return known_columns(logical)
-    except WhaleError:
-        return {key: None for node in logical.nodes for key in node.output_keys}
 
 
 def _chains(plan: PhysicalPlan) -> Iterator[list[OperatorNode]]:

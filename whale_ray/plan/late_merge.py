@@ -13,6 +13,7 @@ burdens no single instance. (Slash, sections 3.3.2.2 and 4.4; LightSaber and Gri
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
@@ -21,6 +22,7 @@ from ..operators.groupings import Forward
 from ..operators.windows.aggregation import Aggregation, AggregationWay
 from ..operators.windows.partial_aggregation import TABLE_BYTES_MAX, PartialAggregation
 from ..operators.windows.specifications import CountWindow, SessionWindow, TimeWindow
+from .columns import columns_if_known
 from .fusion import resolve_parallelism
 from .lateness import policy_after_idleness
 from .logical import LEFT, MAIN, Input, LogicalPlan, OperatorKind, OperatorNode
@@ -28,6 +30,7 @@ from .units import format_bytes
 
 if TYPE_CHECKING:
     from ..configs.settings import Settings
+    from ..transport.wire.types import Schema
 
 __all__ = ["AggregationChoice", "choose_aggregations", "with_partial_aggregates"]
 
@@ -72,6 +75,7 @@ def choose_aggregations(
         workers: how many workers there are.
     """
     parallelism = resolve_parallelism(logical, workers)
+    columns = functools.cache(lambda: columns_if_known(logical))  # of files: if need be
     left_bytes = settings.runtime.state_bytes // _SHARE_OF_STATE
     found = []
     for node in logical.nodes:
@@ -82,6 +86,8 @@ def choose_aggregations(
             continue
         asked = node.payload.way or settings.runtime.aggregation
         reason = _why_partitioned(logical, node, node.payload, asked)
+        if not reason and asked == "auto":
+            reason = _why_not_unasked(node.payload, columns()[node.inputs[0].source])
         if not reason:
             upstream = node.inputs[0].upstream
             needed = -(-parallelism[upstream] // workers) * TABLE_BYTES_MAX
@@ -123,7 +129,7 @@ def _partial(logical: LogicalPlan, node: OperatorNode, *, measures: bool) -> Ope
     return OperatorNode(
         id=name,
         kind=OperatorKind.PARTIAL,
-        payload=PartialAggregation(node.payload, measures),
+        payload=PartialAggregation(node.payload, measures, node.id),
         inputs=(Input(feed.upstream, LEFT, Forward(), output=feed.output),),
         verb=node.verb,
         has_event_time=logical.node(feed.upstream).has_event_time,
@@ -163,6 +169,22 @@ def _why_partitioned(
         return "which rows come too late after their source was idle is told row by row"
     if way == "auto" and asked.output_mode == "update" and asked.trigger_ns is None:
         return "changed rows are emitted after each batch; a trigger allows late merge"
+    return ""
+
+
+def _why_not_unasked(asked: Aggregation, schema: Schema | None) -> str:
+    """Return why late merge is not chosen where it need not be; "" if it gives the same bits.
+
+    What has no fixed width leaves with each delta, so that a few deltas may be more bytes than all
+    of their rows.
+    """
+    if schema is None:
+        return "its columns are known when rows come"
+    for aggregate, accumulator in zip(asked.aggregates, asked.accumulators(schema), strict=True):
+        if not accumulator.has_fixed_width:
+            return f"{aggregate} keeps values of any size"
+        if not accumulator.merges_exactly:
+            return f"the last digits of {aggregate} would depend on when deltas leave"
     return ""
 
 

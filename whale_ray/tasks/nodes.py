@@ -38,6 +38,7 @@ class Node:
     is published, processes how rows reach them by port.
 
     Attributes:
+        named: the id by which errors name it.
         takes_input: whether rows reach it from upstream; a source's do not.
         is_polled: whether it acts by itself: it reads, or has deadlines.
         ended: whether no more rows come out of it.
@@ -61,6 +62,7 @@ class Node:
         self._clock: Clock = context.clock
         self._columns: Schema | None = None
         self._place = place_of(context)
+        self.named = context.operator_id
 
     @property
     def columns(self) -> Mapping[int, Schema]:
@@ -205,13 +207,12 @@ class Node:
 
     def _naming_operator(self, error: UsageError | BadRowError) -> WhaleError:
         """Say where it happened, unless the message says so already."""
-        name, text = repr(self.context.operator_id), str(error)
+        name, text = repr(self.named), str(error)
         is_named = f"operator {name}" in text or f"source {name}" in text
         return error if is_named else type(error)(f"operator {name}: {text}")
 
     def _user_error(self, error: BaseException, preview: str) -> UserFunctionError:
-        context = self.context
-        return UserFunctionError.of(error, context.operator_id, context.instance, preview)
+        return UserFunctionError.of(error, self.named, self.context.instance, preview)
 
     def _refuse_input(self) -> NoReturn:
         msg = f"{self._place} takes no rows this way"

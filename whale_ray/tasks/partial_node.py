@@ -7,6 +7,7 @@ closes no window may wait with them: then few rows leave instead of many.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..operators.process import InstanceContext
@@ -42,10 +43,11 @@ class PartialNode(Node):
         output: Downstream,
     ) -> None:
         super().__init__(context, worker)
+        self.named = payload.merging
         self._output = output
         self._held_ns_max = payload.held_ns_max
         self._partial = payload()
-        self._partial.open(context)
+        self._partial.open(replace(context, operator_id=payload.merging))
         self.metrics.flushes = self._partial.flushes
         self._passed_on_ns = WATERMARK_NONE
 

@@ -179,6 +179,29 @@ def _worded(texts: Sequence[str | None]) -> Batch:
     return Batch(SCHEMA, columns, len(texts)).with_times(rows.times)
 
 
+def test_ties_are_those_of_rows_in_order_whoever_took_them() -> None:
+    aggregates = (F.min_by("i64", "i16").alias("first"), F.min("f64").alias("zero"))
+    asked = Aggregation(("u32",), None, aggregates)
+    partial, merging = _partial(asked), AggregateWindows(asked)
+    merging.open(instance_context(operator_id="ties"))
+    chain = AggregatingChain((), partial, "compiled")
+    out = Emitted()
+    for number, by_loop in enumerate([True, False, False, True, True, False]):
+        zero = -0.0 if number == 0 else 0.0
+        rows = (
+            _rows([1]).with_column("i64", np.array([number])).with_column("f64", np.array([zero]))
+        )
+        passed = chain.aggregate(rows) if by_loop else None
+        for deltas in passed.deltas if passed is not None else partial.add(rows):
+            merging.on_batch(deltas, out)
+    for deltas in partial.flush("end"):
+        merging.on_batch(deltas, out)
+    merging.close(out)
+    (row,) = out.rows
+    assert (row["first"], np.signbit(row["zero"])) == (5, True)
+    assert partial.flushes == {"order": 3, "end": 1}
+
+
 def test_texts_that_fill_their_memory_leave_as_deltas_and_one_larger_than_that_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -89,7 +89,7 @@ class Merger:
 
 def partial(edge: Edge, asked: Aggregation, kind: type[PartialNode] = PartialNode) -> PartialNode:
     context = instance_context(operator_id="partial", clock=VirtualClock())
-    return kind(context, 0, PartialAggregation(asked, measures=False), edge)
+    return kind(context, 0, PartialAggregation(asked, measures=False, merging="sums"), edge)
 
 
 def run(
@@ -144,8 +144,8 @@ def test_the_result_is_that_of_rows(batches, window, lateness, steps, producers,
         ("key",), window, AGGREGATES, allowed_lateness_ns=lateness * US if window else 0
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partial_windows, "_GROUPS_MIN", groups_max)
-        patch.setattr(partial_windows, "_GROUPS_MAX", groups_max)
+        patch.setattr(partial_windows, "GROUPS_MIN", groups_max)
+        patch.setattr(partial_windows, "GROUPS_MAX", groups_max)
         merged = run(asked, producers, batches, steps, partial)
     plain = run(asked, producers, batches, steps, as_rows)
     assert repr(merged.out.late) == repr(plain.out.late)  # of which NaN are the same
@@ -314,8 +314,8 @@ def test_what_flushes_is_counted_by_reason() -> None:
 
 
 def test_a_full_table_and_much_input_flush(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partial_windows, "_GROUPS_MIN", 3)
-    monkeypatch.setattr(partial_windows, "_GROUPS_MAX", 3)
+    monkeypatch.setattr(partial_windows, "GROUPS_MIN", 3)
+    monkeypatch.setattr(partial_windows, "GROUPS_MAX", 3)
     node = partial(Edge(Merger(SUMS, 1), 0), SUMS)
     for key in range(6):
         node.emit(batch_of([model.Event(5, key, 1, None, None)]))
@@ -329,7 +329,9 @@ def test_rows_pass_as_they_are_where_memory_for_state_is_short() -> None:
     merger = Merger(SUMS, 1)
     budget = StateBudget(1 << 20)
     context = replace(instance_context(operator_id="partial"), state_budget=budget)
-    node = PartialNode(context, 0, PartialAggregation(SUMS, measures=False), Edge(merger, 0))
+    node = PartialNode(
+        context, 0, PartialAggregation(SUMS, measures=False, merging="sums"), Edge(merger, 0)
+    )
     node.emit(batch_of(FIRST))
     node.end()
     assert [row["sum"] for row in merger.out.rows] == [10]
@@ -351,16 +353,32 @@ def test_it_steps_aside_below_two_rows_for_a_delta_and_tries_again() -> None:
         pauses.append(passed)
         reduction.flushed(5_000, 2_501)
         assert reduction.is_aside
-    assert pauses == [(1 << 18) * min(2**at, 64) for at in range(9)]
+    assert pauses == [(1 << 20) * min(2**at, 16) for at in range(9)]
     reduction.passed(1 << 40)
     reduction.flushed(5_000, 2_500)
     assert (reduction.is_aside, reduction.measured) == (False, 2)
 
 
+def test_rows_that_have_groups_of_their_own_do_not_fill_the_table_first() -> None:
+    context = instance_context(operator_id="partial", clock=VirtualClock())
+    node = PartialNode(
+        context,
+        0,
+        PartialAggregation(SUMS, measures=True, merging="sums"),
+        Edge(Merger(SUMS, 1), 0),
+    )
+    for first in range(0, 20_000, 2_000):
+        node.emit(batch_of([model.Event(5, first + key, 1, None, None) for key in range(2_000)]))
+    assert node.metrics.flushes == {"unique": 1}
+    assert (node.metrics.deltas_out, node.metrics.rows_out) == (10_000, 20_000)
+
+
 def test_rows_pass_as_they_are_where_it_has_stepped_aside() -> None:
     merger = Merger(SUMS, 1)
     context = instance_context(operator_id="partial", clock=VirtualClock())
-    node = PartialNode(context, 0, PartialAggregation(SUMS, measures=True), Edge(merger, 0))
+    node = PartialNode(
+        context, 0, PartialAggregation(SUMS, measures=True, merging="sums"), Edge(merger, 0)
+    )
     different = [model.Event(5, key, 1, None, None) for key in range(5_000)]
     node.emit(batch_of(different))
     node.empty_for_marker()

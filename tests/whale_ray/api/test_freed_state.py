@@ -21,6 +21,7 @@ from whale_ray.testing import ListSource
 F = whale.functions
 HOUR_S, STEP_S, KEYS = 3_600, 20, 20
 LOCKSTEP = {
+    "runtime.aggregation": "partitioned",  # else watermarks that close no window may wait
     "transport.wtl_ms": 0,
     "transport.ring_bytes": 65_536,
     "transport.ring_bytes_min": 65_536,

@@ -25,8 +25,11 @@ BEFORE = OptimizerDecision("rows", Decides.DOP, 1, "dop", {}, "the user has set 
 
 def planned(**settings: Any):
     topology = whale.Topology("sums")
-    listed = ListSource([{"key": 1, "value": 2, "at_ms": 3}])
-    rows = topology.source(listed, id="rows", event_time="at_ms", max_out_of_order_ms=0)
+    columns = whale.Schema.of(key="int64", value="int64", at_ms="int64")
+    listed = ListSource([{"key": 1, "value": 2, "at_ms": 3}], schema=columns)
+    rows = topology.source(
+        listed, id="rows", event_time="at_ms", event_time_unit="ms", max_out_of_order_ms=0
+    )
     summed = rows.group_by(whale.window("at_ms", "1 second"), "key").agg(
         whale.functions.sum("value").alias("sum"), id="sums"
     )

@@ -89,7 +89,8 @@ class GroupedRows:
             aggregation: "partitioned": rows are sent by key, and aggregated there; "late_merge":
                 they are aggregated where they are made, and what is sent by key are the states of
                 groups, to be merged; "auto": the latter, as long as that reduces the rows to half
-                or less. By default as the setting `runtime.aggregation` says. Where late merge is
+                or less, where no result differs by a bit. By default as the setting
+                `runtime.aggregation` says, which is "auto" if it says nothing. Where late merge is
                 not possible, as for count windows, rows are sent by key, and `explain` says why.
 
         Raises:
