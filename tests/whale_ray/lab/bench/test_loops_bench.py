@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from whale_ray.lab.bench.streaming.loops import CHAINS, Chain, batches_of, one_by_one
+from whale_ray.lab.bench.streaming.aggregating_loops import WAYS, events_of
+from whale_ray.lab.bench.streaming.loops import (
+    BATCH_ROWS,
+    CHAINS,
+    Chain,
+    batches_of,
+    one_by_one,
+)
 from whale_ray.operators.compiled.compiled_chain import CompiledChain
 
 pytestmark = [pytest.mark.lab, pytest.mark.smoke]
@@ -23,3 +30,15 @@ def test_all_three_ways_return_the_same(chain: Chain) -> None:
     for mine, column in zip(columns, interpreted.columns, strict=True):
         assert np.array_equal(mine, column.data)
     assert 0 < interpreted.num_rows < batch.num_rows
+
+
+def test_all_loops_count_the_same_views() -> None:
+    batches = events_of(3 * BATCH_ROWS)
+    found = []
+    for made in WAYS.values():
+        way = made()
+        for batch in batches:
+            way.take(batch)
+        found.append(way.counted())
+    assert all(one == found[0] for one in found)
+    assert 0 < sum(found[0].values()) < 3 * BATCH_ROWS and len(found[0]) == 100

@@ -29,7 +29,7 @@ from ..report import Aim, BenchRow, median
 if TYPE_CHECKING:
     from ....operators.transforms import Transform
 
-__all__ = ["CHAINS", "Chain", "loop_rows"]
+__all__ = ["CAMPAIGNS", "CHAINS", "Chain", "loop_rows"]
 
 ROWS = 4_000_000
 QUICK_ROWS = 1_000_000
@@ -39,7 +39,7 @@ BY_HAND_LEAST = 0.85
 
 _SCHEMA = Schema.of(auction="int64", bidder="int64", price="int64", event_type="string", ad="int32")
 _EVENT_TYPES = ("view", "click", "purchase")
-_CAMPAIGNS = np.arange(1000, dtype=np.int32) // 10
+CAMPAIGNS = np.arange(1000, dtype=np.int32) // 10
 """Of each advertisement."""
 
 
@@ -115,17 +115,15 @@ def _views_of(batch: Batch) -> list[npt.NDArray[Any]]:
 def _campaigns_of(batch: Batch) -> list[npt.NDArray[Any]]:
     kinds, ad = batch.column("event_type"), batch.column("ad").data
     out = np.empty(batch.num_rows, np.int32), np.empty(batch.num_rows, np.int64)
-    kept = _campaigns(kinds.data, kinds.offsets, ad, _CAMPAIGNS, batch.times, out)
+    kept = _campaigns(kinds.data, kinds.offsets, ad, CAMPAIGNS, batch.times, out)
     return [one[:kept] for one in out]
 
 
 def _table_of_campaigns() -> BroadcastTable:
     table = BroadcastTable(TableJoin((("ad", "ad"),)), instance_context())
     schema = Schema.of(ad="int32", campaign="int32")
-    ads = np.arange(len(_CAMPAIGNS), dtype=np.int32)
-    columns = [
-        Column(field.type, one) for field, one in zip(schema, (ads, _CAMPAIGNS), strict=True)
-    ]
+    ads = np.arange(len(CAMPAIGNS), dtype=np.int32)
+    columns = [Column(field.type, one) for field, one in zip(schema, (ads, CAMPAIGNS), strict=True)]
     table.add(Batch(schema, columns, len(ads)))
     table.finish()
     return table

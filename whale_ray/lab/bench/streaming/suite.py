@@ -12,6 +12,7 @@ from typing import Any
 from ..plots import check_plots
 from ..report import Aim, BenchReport, BenchRow, describe_machine
 from . import pictures
+from .aggregating_loops import aggregating_loop_rows
 from .bandwidth import bandwidth_rows
 from .cells import Found, found_by
 from .disorder import disorder_rows
@@ -152,7 +153,7 @@ def _rows(run: _StreamingRun, parts: tuple[str, ...], quick: bool) -> list[Bench
     if "disorder" in parts:
         rows += disorder_rows(inputs(), run.repetitions)
     if "loops" in parts:
-        rows += loop_rows(quick)
+        rows += [*loop_rows(quick), *aggregating_loop_rows(quick)]
     if "first-result" in parts:
         rows += first_result_rows(quick)
     return rows
