@@ -70,7 +70,7 @@ class Producer:
     def __init__(self, source: int, asked: Aggregation, sendings: list[Sending], done: int) -> None:
         self.edge = OnTheWay(source)
         context = instance_context(operator_id="partial", clock=VirtualClock())
-        self.node = PartialNode(context, 0, PartialAggregation(asked, measures=False), self.edge)
+        self.node = PartialNode(context, 0, PartialAggregation(asked, False, "sums"), self.edge)
         self._sendings = sendings
         self.done = done
         promised = [reached for _, reached in sendings[:done] if reached is not None]
