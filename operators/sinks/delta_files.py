@@ -19,6 +19,8 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import uuid4
 
+from .part_file import sync_folder
+
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.fs as pafs
@@ -203,12 +205,3 @@ class TableFolder:
         from deltalake.fs import DeltaStorageHandler
 
         return pafs.PyFileSystem(DeltaStorageHandler(self.url, dict(self.options)))
-
-
-def sync_folder(folder: str) -> None:
-    """Make new names in a folder survive a crash."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

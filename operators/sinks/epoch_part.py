@@ -28,6 +28,11 @@ class EpochFolder:
         self.parts, self.columns = parts, columns
         self._hold: FolderHold | None = None
 
+    @property
+    def is_held(self) -> bool:
+        """Whether it is held, so that the columns are those of the other parts."""
+        return self._hold is not None
+
     def hold(self) -> None:
         """Create the folder and lock it, unless it is held; see `EpochParts.hold`."""
         if self._hold is None:

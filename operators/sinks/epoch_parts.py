@@ -55,6 +55,12 @@ class EpochParts:
 
     # --- a writer stages --------------------------------------------------------------------------
 
+    def check_columns(self, columns: bytes) -> None:
+        """Check rows before any of them is staged; raises what `hold` does."""
+        note = read_note(self.hidden)
+        if note is not None:
+            check_same_columns(note.columns, columns, self.folder.path)
+
     def hold(self, columns: bytes) -> FolderHold:
         """Create the hidden folder and its note unless they exist, and lock the folder.
 

@@ -318,6 +318,10 @@ class FileWriter(SinkWriter):
 
     def _start(self, schema: pa.Schema) -> PartEncoder:
         self._sink.format.check(schema)
+        if self._epochs is None or not self._epochs.is_held:
+            # Other columns fail the job here; where they are staged, that would be tried again.
+            columns = schema.serialize().to_pybytes()
+            self._sink._epochs(self._token).check_columns(columns)
         name = self._sink._part_name(self._instance)
         self._file = self._sink.folder.new_file(self._token, name)
         return self._sink.format.encoder(self._file.stream, schema)

@@ -81,7 +81,7 @@ def free_names(path: str, suffix: str) -> Iterator[str]:
 
 
 def sync_folder(folder: str) -> None:
-    """Write the names in a folder to disk."""
+    """Make new names in a folder survive a crash."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
