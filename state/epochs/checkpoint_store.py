@@ -43,6 +43,8 @@ from .store_names import (
 
 __all__ = ["CheckpointStore"]
 
+_RESTORE_ANOTHER = "restore from another epoch or savepoint (`whale-ray state` lists them)"
+
 _log = logging.getLogger(__name__)
 
 
@@ -190,9 +192,8 @@ class CheckpointStore:
         if isinstance(file, InlineChunk):
             return file.data
         data = self._files.get(file.name)
-        remedy = "restore from another epoch or savepoint (`whale-ray state` lists them)"
         if data is None:
-            msg = f"the checkpoint folder {self.url!r} lacks {file.name}; {remedy}"
+            msg = f"the checkpoint folder {self.url!r} lacks {file.name}; {_RESTORE_ANOTHER}"
             raise DamagedCheckpointError(msg)
         if len(data) != file.nbytes:
             what = f"has {len(data):,} bytes instead of {file.nbytes:,}"
@@ -200,7 +201,7 @@ class CheckpointStore:
             what = "has other bytes than were written"
         else:
             return data
-        msg = f"{file.name} in the checkpoint folder {self.url!r} {what}; {remedy}"
+        msg = f"{file.name} in the checkpoint folder {self.url!r} {what}; {_RESTORE_ANOTHER}"
         raise DamagedCheckpointError(msg)
 
     # --- manifests --------------------------------------------------------------------------------

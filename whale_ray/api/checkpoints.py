@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from ..configs.errors import InputError, UsageError
+from ..configs.errors import DamagedCheckpointError, InputError, UsageError
 from ..configs.settings import Settings
 from ..control.operator_records import check_restorable
 from ..deployment.envelope import Envelope, installed_versions, seal, unseal
@@ -121,7 +121,11 @@ def find_manifest(restore: str, url: str) -> tuple[RestorePoint, Manifest] | Non
             return None
         msg = f"there is no checkpoint in {store.url}; `whale-ray state PATH` lists what is there"
         raise UsageError(msg)
-    manifest = store.read_manifest(found)
+    try:
+        manifest = store.read_manifest(found)
+    except DamagedCheckpointError as error:
+        msg = f"{error}; name another checkpoint (`whale-ray state` lists them)"
+        raise DamagedCheckpointError(msg) from None
     if manifest.finished:
         msg = (
             f"job {manifest.lineage.job!r} has ended behind its checkpoint {manifest.epoch}, and"

@@ -151,6 +151,13 @@ CASES: dict[str, tuple[Damage, Sequence[str], int, str]] = {
         2,
         r"the checkpoint folder '.*' lacks manifests/.*; it was whole once, .*name its manifest.*",
     ),
+    "a manifest that was never there": (
+        lambda: None,
+        [*RUN, "--restore", "st/manifests/none"],
+        2,
+        r"the checkpoint folder '.*/st' lacks manifests/none; name another checkpoint \(`whale-ray"
+        r" state` lists them\)",
+    ),
     "half deleted": (
         remove_chunks,
         LATEST,
