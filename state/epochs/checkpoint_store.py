@@ -339,7 +339,7 @@ class CheckpointStore:
         assert keep >= 1
         claim = self._claimed()
         # First what is there, then what is listed: what is written meanwhile is not looked at.
-        chunks = self._files.names(CHUNKS)
+        chunks = [*self._files.names(CHUNKS), *self._files.unfinished(CHUNKS)]
         durable = self._durable_names()
         if self._newest(None) is None or durable is None:
             return 0

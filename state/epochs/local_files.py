@@ -75,6 +75,13 @@ class LocalFiles:
 
     def names(self, folder: str) -> list[str]:
         """Return the names of all files in a folder, and in those below it, sorted."""
+        return [name for name in self._all(folder) if not name.endswith(_OPEN_SUFFIX)]
+
+    def unfinished(self, folder: str) -> list[str]:
+        """Return what was begun in a folder and has not got its name, which comes first in it."""
+        return [name for name in self._all(folder) if name.endswith(_OPEN_SUFFIX)]
+
+    def _all(self, folder: str) -> list[str]:
         return sorted(self._walk(folder))
 
     def remove(self, name: str) -> None:
@@ -111,7 +118,7 @@ class LocalFiles:
             name = f"{folder}/{entry.name}"
             if entry.is_dir(follow_symlinks=False):
                 yield from self._walk(name)
-            elif not name.endswith(_OPEN_SUFFIX):
+            else:
                 yield name
 
     def _write(self, name: str, data: bytes) -> str:

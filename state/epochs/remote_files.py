@@ -94,6 +94,10 @@ class RemoteFiles:
         begin = len(self._root.lstrip("/")) + 1
         return sorted(str(path).lstrip("/")[begin:] for path in found)
 
+    def unfinished(self, folder: str) -> list[str]:
+        """Return nothing: a store shows a file once it has all of it."""
+        return []
+
     def remove(self, name: str) -> None:
         """Remove a file; does nothing if there is none."""
         with self._writing(name):

@@ -7,6 +7,8 @@ A file goes only if it is known that nothing lists it, never because something i
 - Chunk files of a job that are younger than its newest manifest belong to the epoch under way,
   or to an epoch whose manifest is not seen. Those of an earlier job go only once the present one
   has a manifest of its own, behind which nobody goes back unasked.
+- What was begun as a chunk file and never finished, since its worker was killed, goes with the
+  files of its epoch. Who still writes it, for an epoch that counts without it, finds it gone.
 - A chunk file that an epoch does not list is not listed by any later epoch of its job: what an
   operator gave up, it does not take back.
 """
@@ -51,7 +53,7 @@ def removable_chunks(
     """Return which chunk files can go.
 
     Args:
-        chunks: the names of all files in the folder of chunks.
+        chunks: the names of all files in the folder of chunks, also of unfinished ones.
         kept: the manifests that stay, by name.
         job: the id of the job that has the claim; no other writes into the folder.
     """

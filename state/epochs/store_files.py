@@ -50,6 +50,13 @@ class StoreFiles(Protocol):
         """
         ...
 
+    def unfinished(self, folder: str) -> list[str]:
+        """Return what was begun in a folder and has not got its name, which comes first in it.
+
+        That is being written, or its process has died. `remove` takes these names, too.
+        """
+        ...
+
     def remove(self, name: str) -> None:
         """Remove a file; does nothing if there is none."""
         ...

@@ -38,7 +38,7 @@ __all__ = ["ChunkStore", "SnapshotWriter"]
 _TRIES_MAX = 10
 _RETRY_S = 0.1
 _CLOSING_S = 5.0
-"""How long a write under way may take when the attempt ends; then it is left behind."""
+"""How long a write under way may take when the attempt ends; then its thread is left behind."""
 _INLINE_BYTES_OF_OBJECT_MAX = 1 << 16
 """So many bytes of one operator object's state are in the manifest at most."""
 
@@ -79,6 +79,7 @@ class SnapshotWriter:
         known: of each object, the files of chunks by identity that the epoch has from which the
             attempt goes on.
         retry_s: until the last snapshot of units that have ended is tried again; doubles.
+        closing_s: how long `close` waits for a write under way.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class SnapshotWriter:
         *,
         known: Mapping[_Object, Mapping[str, ChunkFile]] = MappingProxyType({}),
         retry_s: float = _RETRY_S,
+        closing_s: float = _CLOSING_S,
     ) -> None:
         self._store = store
         self._kept = kept
@@ -99,7 +101,7 @@ class SnapshotWriter:
         self._attempt = attempt
         self._report = report
         self._wake = wake
-        self._retry_s = retry_s
+        self._retry_s, self._closing_s = retry_s, closing_s
         self._changed = threading.Condition()
         self._due: dict[tuple[_Task, bool], _Due] = {}  # at most two for each stage
         self._writing = self._closed = False
@@ -144,13 +146,26 @@ class SnapshotWriter:
             )
 
     def close(self) -> None:
-        """End the thread; what is not written yet is dropped, and nothing is told any more."""
+        """End the thread; what is not written yet is dropped, and nothing is told any more.
+
+        A write that hangs is left behind, since a folder that does not answer must not keep the job
+        from going on. Its file has this attempt in its name, and no manifest will name it: it goes
+        with those that no checkpoint needs. The thread writes no other one, and ends.
+        """
         with self._changed:
             self._closed = True
             self._due.clear()
             self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join(_CLOSING_S)
+        if self._thread is None:
+            return
+        self._thread.join(self._closing_s)
+        if self._thread.is_alive():
+            _log.warning(
+                "a file of the checkpoint under way is still being written after %g s: it is left"
+                " behind, counts for nothing, and is removed behind a later checkpoint; see whether"
+                " the disk or store of the checkpoints answers",
+                self._closing_s,
+            )
 
     def _add(self, due: _Due) -> None:
         with self._changed:
@@ -230,7 +245,7 @@ class SnapshotWriter:
 
     def _part(self, due: _Due, taken: TakenSnapshot) -> OperatorPart:
         kept = taken.operator
-        files = _Files(self._store, self._job, self._labels(due, kept))
+        files = _Files(self._store, self._job, self._labels(due, kept), self._check_open)
         values = files.write(values_to_bytes(kept.values)) if kept.values else None
         return OperatorPart(
             kept.operator_id,
@@ -270,9 +285,7 @@ class SnapshotWriter:
         now: dict[str, ChunkFile] = {}
         found: list[ChunkFile] = []
         for chunk in kept.chunks:
-            if self._closed:  # what the chunks read may be given back, or changed, from now on
-                msg = "the attempt is over"
-                raise OutputError(msg)
+            self._check_open()  # what the chunks read may be given back, or changed, behind it
             known = _known_file(before, chunk)
             file = files.write(chunk_to_bytes(chunk)) if known is None else files.keep(known)
             found.append(file)
@@ -280,6 +293,11 @@ class SnapshotWriter:
                 now[chunk.identity] = file
         self._known[key] = now
         return tuple(found)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            msg = "the attempt is over"
+            raise OutputError(msg)
 
     def _labels(self, due: _Due, kept: OperatorSnapshot) -> tuple[int, str]:
         """Return the epoch for which files are written, and how their names begin."""
@@ -295,9 +313,13 @@ class _Files:
     Only so many bytes of them: those in a manifest are written again with every epoch.
     """
 
-    def __init__(self, store: ChunkStore, job: str, named: tuple[int, str]) -> None:
+    def __init__(
+        self, store: ChunkStore, job: str, named: tuple[int, str], check_open: Callable[[], None]
+    ) -> None:
+        """`check_open` raises OutputError once no file may be begun any more."""
         self._store = store
         self._job = job
+        self._check_open = check_open
         self._epoch, self._label = named
         self._numbers: Iterator[int] = iter(range(1 << 62))
         self._inline_left = _INLINE_BYTES_OF_OBJECT_MAX
@@ -307,12 +329,14 @@ class _Files:
         name = chunk_name(self._job, self._epoch, f"{self._label}-{next(self._numbers)}")
         if len(data) <= INLINE_BYTES_MAX and self._takes_inline(len(data)):
             return InlineChunk.of(name, data)
+        self._check_open()
         return self._store.write_chunk(name, data)
 
     def keep(self, chunk: ChunkFile) -> ChunkFile:
         """Return a chunk of an earlier epoch, with a file of its own if it needs one by now."""
         if not isinstance(chunk, InlineChunk) or self._takes_inline(chunk.nbytes):
             return chunk
+        self._check_open()
         return self._store.write_chunk(chunk.name, chunk.data)
 
     def _takes_inline(self, nbytes: int) -> bool:

@@ -56,6 +56,7 @@ class Disk:
         changes: for names that have come or gone: until which call a listing may show the reverse.
         too_late: manifests of a job from which another had taken over before they were there.
         late: puts that were told to have failed, and from which call on they are there.
+        unfinished: what those who died have begun to write; nobody reads it.
     """
 
     atomic: bool
@@ -64,6 +65,7 @@ class Disk:
     changes: dict[str, int] = field(default_factory=dict)
     too_late: set[str] = field(default_factory=set)
     late: list[tuple[int, str, bytes]] = field(default_factory=list)
+    unfinished: set[str] = field(default_factory=set)
     calls: int = 0
 
     def put(self, name: str, data: bytes) -> None:
@@ -79,6 +81,7 @@ class Disk:
             self.too_late.add(name)
 
     def remove(self, name: str) -> None:
+        self.unfinished.discard(name)
         if self.files.pop(name, None) is not None:
             self.changes[name] = self.calls + self.stale_calls
 
@@ -111,6 +114,9 @@ class SoundFiles:
 
     def names(self, folder: str) -> list[str]:
         return sorted(name for name in self.disk.files if name.startswith(f"{folder}/"))
+
+    def unfinished(self, folder: str) -> list[str]:
+        return sorted(name for name in self.disk.unfinished if name.startswith(f"{folder}/"))
 
     def remove(self, name: str) -> None:
         self.disk.remove(name)
@@ -162,6 +168,8 @@ class FailingFiles(SoundFiles):
                 act()
             elif data and not self.disk.atomic:
                 self.disk.put(name, data[: self.chance.randrange(len(data))])
+            elif data:
+                self.disk.unfinished.add(f"{name}.{self.disk.calls}.open")
             raise
         if not self.world.fails():
             act()
@@ -472,7 +480,8 @@ def play(simulation: Simulator) -> World:
     manifests = [store.read_manifest(name) for name in store.manifests()]
     listed = {file.name for one in manifests for file in one.parts[0].chunks}
     listed |= {file.name for _, file in last.ahead if file is not None}
-    assert set(SoundFiles(world.disk).names(CHUNKS)) == listed, "files are left that nothing lists"
+    left = SoundFiles(world.disk)
+    assert {*left.names(CHUNKS), *left.unfinished(CHUNKS)} == listed, "files are left"
     assert manifests[-1].lineage.job == "last"
     assert all(manifest.savepoint for manifest in manifests[:-1]), "old manifests are left"
     return world

@@ -239,6 +239,22 @@ def test_the_newest_epochs_stay_with_every_chunk_that_they_list(url, claimed):
     assert store.remove_unlisted(2) == 0
 
 
+def test_what_a_killed_worker_has_begun_goes_with_the_files_of_its_epoch(tmp_path, claimed):
+    """Its name may not be given any more then: who still writes it is told that it is gone."""
+    store = claimed(str(tmp_path))
+    names = [chunk_name("job-1", epoch, "killed") for epoch in (1, 2)]
+    begun = [tmp_path / f"{name}-1a2b3c4d.77-deadbeef.open" for name in names]
+    for path in begun:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"half of")
+    write_epoch(store, 1)
+    assert store.remove_unlisted(1) == 1
+    assert [path.exists() for path in begun] == [False, True]
+    write_epoch(store, 2)
+    store.remove_unlisted(1)
+    assert not begun[1].exists()
+
+
 def test_savepoints_stay(url, claimed):
     store = claimed(url)
     saved, chunk = write_epoch(store, 1, savepoint=True)

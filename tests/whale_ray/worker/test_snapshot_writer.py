@@ -76,13 +76,20 @@ class GatedStore:
 class Written:
     """A writer, and what it tells."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, closing_s: float = 60.0) -> None:
         self.told: Queue[Any] = Queue()
         self.woken = threading.Semaphore(0)
         self.store = GatedStore(folder)
         self.kept = KeptSnapshots()
         self.writer = SnapshotWriter(
-            self.store, self.kept, "job", 0, self.told.put, self.woken.release, retry_s=0.001
+            self.store,
+            self.kept,
+            "job",
+            0,
+            self.told.put,
+            self.woken.release,
+            retry_s=0.001,
+            closing_s=closing_s,
         )
 
     def next(self) -> Any:
@@ -298,6 +305,24 @@ def test_a_writer_that_is_closed_tells_nothing_more(written: Written) -> None:
     closing.join(60)
     assert written.told.empty()
     assert len(written.store.names) == 1
+
+
+def test_a_write_that_hangs_is_left_behind_and_told_and_its_thread_writes_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    written = Written(tmp_path, closing_s=0.01)
+    written.store.gate.clear()
+    state = taken(("a", 1), ("b", 2)), taken(("c", 3), values={"object": bytes(9_000)})
+    written.writer.taken(TASK, 1, (*state[0], *state[1]))
+    assert written.store.reached.wait(60)
+    written.writer.close()
+    (told,) = caplog.messages
+    assert "still being written after 0.01 s" in told and "\n" not in told
+    (thread,) = (one for one in threading.enumerate() if one.name == "snapshots")
+    written.store.gate.set()
+    thread.join(60)
+    assert len(written.store.names) == 1
+    assert written.told.empty()
 
 
 def test_a_writer_that_is_closed_reads_no_more_state(written: Written) -> None:

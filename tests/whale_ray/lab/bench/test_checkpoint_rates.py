@@ -42,16 +42,24 @@ def runs_of(monkeypatch: pytest.MonkeyPatch, found: dict[int | None, list[float]
 
 
 def test_pairs_come_in_turns_behind_a_run_that_does_not_count(monkeypatch, small, tmp_path: Path):
-    times = {None: [5.0, 6.0, 30.0], 1_000: [999.0, 10.0, 8.0, 40.0]}
+    times = {
+        None: [5.0, 6.0, 30.0, 9.0, 12.0],
+        1_000: [999.0, 10.0, 8.0, 40.0, 10.0, 20.0],
+    }
     order = runs_of(monkeypatch, times)
     rate, aligned = rate_rows(tmp_path, quick=False)
     assert order[0] == 1_000
     pairs = list(zip(order[1::2], order[2::2], strict=True))
     assert all({*pair} == {None, 1_000} for pair in pairs) and len(pairs) == rates.PAIRS
     assert all(first != second for first, second in pairwise(pairs))
-    assert rate.ratio == 0.75  # of 0.5, 0.75, 0.75
+    assert rate.ratio == 0.75  # of 0.5, 0.75, 0.75, 0.9, 0.6
+    assert (rate.also["ratio, least"], rate.also["greatest"]) == (0.5, 0.9)
     assert rate.value == pytest.approx(20.0 / 10.0)
     assert rate.also["checkpoints, at least"] == 8 and rate.cores == 2.0
+    of_pairs = [10 / 10, 4 / 8, 20 / 40, 2 / 10, 16 / 20]  # CPU seconds over checkpoints
+    assert rate.also["CPU ms a checkpoint"] == pytest.approx(sorted(of_pairs)[2] * 1e3)
+    assert rate.also["CPU s a million rows"] == pytest.approx(20.0 * 1e6 / 20_000)
+    assert rate.also["without"] == pytest.approx(18.0 * 1e6 / 20_000)
     assert aligned.value == 400.0 and aligned.also == {"ms in the median run": 100.0}
     assert aligned.aim is not None and not aligned.aim.met(aligned)
 

@@ -29,6 +29,7 @@ _NOTES = (
     "rows/s are without the start of the workers, the cores' seconds are with it",
     "rates: pairs of runs, every second in the other order, behind one that is not measured",
     "rates: a ratio is the median of those of the pairs",
+    "rates: CPU of all processes; of a checkpoint: the difference in a pair over their number",
     "recovery: from kill -9 of one of two workers to the first row that the sink gets after it",
     "spilling: the kernel keeps pages of the file in memory as far as there is room",
     "a hard limit of memory: a control group of the budget and 64 MiB for all else, and for pages",
