@@ -89,7 +89,7 @@ def _read(
 
     rows = 0
     try:
-        at_once = _rows_at_once(file, groups)
+        at_once = _rows_at_once(file, groups, schema.names)
         for batch in file.iter_batches(at_once, row_groups=groups, columns=schema.names):
             begin, rows = rows, rows + batch.num_rows
             if rows <= skip:
@@ -103,11 +103,23 @@ def _read(
         raise InputError(msg) from error
 
 
-def _rows_at_once(file: pq.ParquetFile, groups: list[int]) -> int:
-    """Return how many rows of some row groups to decode at a time: fewer if they are wide."""
+def _rows_at_once(file: pq.ParquetFile, groups: list[int], columns: list[str]) -> int:
+    """Return how many rows of some row groups to decode at a time: fewer if they are wide.
+
+    Only the columns that are read count.
+    """
     found = [file.metadata.row_group(group) for group in groups]
-    rows, nbytes = sum(one.num_rows for one in found), sum(one.total_byte_size for one in found)
+    roots = [path.split(".", 1)[0] for path in _leaves(file)]
+    read = {name.split(".", 1)[0] for name in columns}
+    leaves = [leaf for leaf, root in enumerate(roots) if root in read]
+    rows = sum(one.num_rows for one in found)
+    nbytes = sum(one.column(leaf).total_uncompressed_size for one in found for leaf in leaves)
     return max(_ROWS_MIN, min(_ROWS_MAX, _DECODED_BYTES * rows // max(nbytes, 1)))
+
+
+def _leaves(file: pq.ParquetFile) -> list[str]:
+    """Return the paths of the columns as they are stored: nested ones have several, "a.b"."""
+    return [file.schema.column(leaf).path for leaf in range(file.metadata.num_columns)]
 
 
 def _open(path: str) -> pq.ParquetFile:

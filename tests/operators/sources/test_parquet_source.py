@@ -80,6 +80,27 @@ def test_only_the_wanted_columns_in_the_wanted_order(tmp_path: Path) -> None:
     assert list(rows_of(source)[0]) == ["at", "id"]
 
 
+def test_only_the_columns_that_are_read_limit_how_many_rows_are_decoded_at_once(
+    tmp_path: Path,
+) -> None:
+    rows = 20_000
+    texts = np.random.default_rng(7).bytes(500 * rows)
+    table = pa.table(
+        {
+            "wide": pa.array([texts[500 * row :][:500] for row in range(rows)], pa.binary()),
+            "id": pa.array(range(rows), pa.int64()),
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+
+    def first_of(columns: list[str]) -> int:
+        source = sources.parquet(tmp_path, columns)
+        return next(iter(read_all(source, max_rows=rows))).num_rows
+
+    assert first_of(["id"]) == rows
+    assert first_of(["id", "wide"]) < rows / 2
+
+
 def test_dictionaries_and_views_come_as_their_values(tmp_path: Path) -> None:
     table = pa.table(
         {
