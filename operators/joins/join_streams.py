@@ -27,6 +27,7 @@ from ..windows.specifications import SessionWindow
 from .join import Join
 from .joined_rows import equal_keys
 from .kept_rows import KeptRows
+from .kernels import sort_by_number
 from .row_log import RowLog
 from .row_versions import Ranges, RowVersions, contents, is_contents, parts_of
 from .spans import WindowSpans, spans_of
@@ -44,6 +45,8 @@ _JOINED = ("#left joined", "#right joined")
 _SPAN = "#span"
 
 _LATEST_NS = (1 << 63) - 1
+_EMITTED_ROWS = 8192
+"""Results of several spans are emitted together, as so many rows."""
 
 
 class JoinStreams(StreamJoin):
@@ -59,7 +62,9 @@ class JoinStreams(StreamJoin):
         self._unmatched = (join.keeps_unmatched(LEFT), join.keeps_unmatched(RIGHT))
         self._spans = spans_of(join.within)
         self._kept: tuple[dict[int, KeptRows], dict[int, KeptRows]] = ({}, {})
+        self._rows_kept = 0
         self._versions: tuple[RowVersions, RowVersions] | None = None
+        self._made_rows: list[tuple[Batch, Int64s]] = []  # results that are not emitted yet
 
     def open(self, context: InstanceContext) -> None:
         """See `StreamJoin.open`; advise what makes the memory suffice."""
@@ -205,6 +210,7 @@ class JoinStreams(StreamJoin):
 
     def _give_back(self, kept: KeptRows) -> None:
         """Give the memory of rows that were dropped back, and their room on the disk."""
+        self._rows_kept -= len(kept)
         self._free_spilled(kept.log.spilled_bytes)
         self._account(-kept.nbytes)
 
@@ -238,6 +244,7 @@ class JoinStreams(StreamJoin):
             for span in self._spans.of_slice(slice_):
                 if self._spans.release_ns(side, span) > self._patient_ns:
                     self._take_span(span, rows, out)
+        self._emit_made(out)
 
     @property
     def _exact(self) -> bool:
@@ -250,7 +257,7 @@ class JoinStreams(StreamJoin):
 
     @property
     def _kept_rows(self) -> int:
-        return sum(len(rows) for side in self._kept for rows in side.values())
+        return self._rows_kept
 
     def _without_late(
         self, side: int, batch: Batch, slices: Int64s, out: Output
@@ -285,6 +292,7 @@ class JoinStreams(StreamJoin):
             kept = self._kept[rows.side][span] = KeptRows()
         before = kept.nbytes if len(kept) else 0
         kept.add(columns.with_times(None), rows.hashes, rows.times, rows.nulls, matched)
+        self._rows_kept += len(matched)
         self._account(kept.nbytes - before)
 
     def _join_with(
@@ -302,6 +310,7 @@ class JoinStreams(StreamJoin):
             self._spans.distance_ns(rows.side),
             only_unmatched=once and rows.side == RIGHT,
             only_first=once and rows.side == LEFT and self._exact,
+            marks=once and rows.side == RIGHT and self._exact,
         ):
             equal = pairs if self._exact else self._equal(rows, pairs, others)
             if not once:
@@ -315,11 +324,9 @@ class JoinStreams(StreamJoin):
     def _equal(self, rows: NewRows, pairs: Pairs, others: KeptRows) -> Pairs:
         """Return the pairs with equal keys: different ones may have the same hash."""
         new, kept = pairs
-        equal = np.zeros(len(new), np.bool_)
         mine = rows.batch.select(self._keys[rows.side])
-        for chosen, theirs in others.take(kept):
-            there = theirs.select(self._keys[1 - rows.side])
-            equal[chosen] = equal_keys(mine.take(new[chosen]), there)
+        there = others.take(kept).select(self._keys[1 - rows.side])
+        equal = equal_keys(mine.take(new), there)
         return new[equal], kept[equal]
 
     def _emit_pairs(
@@ -329,11 +336,12 @@ class JoinStreams(StreamJoin):
         new, kept = pairs
         if self._unmatched[1 - rows.side]:
             others.mark_matched(kept)
-        for chosen, theirs in others.take(kept):
-            mine = rows.batch.take(new[chosen])
-            left, right = (theirs, mine) if rows.side else (mine, theirs)
-            later = np.maximum(rows.times[new[chosen]], others.times(kept[chosen]))
-            self._emit(self._results().of(left, right, bounds_ns), later, out)
+        if not len(new):
+            return
+        mine, theirs = rows.batch.take(new), others.take(kept)
+        left, right = (theirs, mine) if rows.side else (mine, theirs)
+        later = np.maximum(rows.times[new], others.times(kept))
+        self._emit(self._results().of(left, right, bounds_ns), later, out)
 
     def _match_new(
         self,
@@ -345,9 +353,11 @@ class JoinStreams(StreamJoin):
         out: Output,
     ) -> None:
         """Note which new left rows have matched; emit them if the join is a semi join."""
-        new, firsts = np.unique(pairs[0], return_index=True)
-        fresh = ~matched[new]
-        new, partners = new[fresh], pairs[1][firsts[fresh]]
+        new, partners = pairs
+        if not self._exact:  # several kept rows may have the hash of a new one
+            new, firsts = np.unique(new, return_index=True)
+            fresh = ~matched[new]
+            new, partners = new[fresh], partners[firsts[fresh]]
         matched[new] = True
         if self._join.how == "semi" and len(new):
             later = np.maximum(rows.times[new], others.times(partners))
@@ -357,14 +367,14 @@ class JoinStreams(StreamJoin):
         self, others: KeptRows, rows: NewRows, pairs: Pairs, bounds_ns: WindowBounds, out: Output
     ) -> None:
         """Note which kept left rows have matched; emit them if the join is a semi join."""
-        kept, firsts = np.unique(pairs[1], return_index=True)
-        partners = pairs[0][firsts]
-        others.mark_matched(kept)
-        if self._join.how != "semi":
-            return
-        for chosen, left in others.take(kept):
-            later = np.maximum(rows.times[partners[chosen]], others.times(kept[chosen]))
-            self._emit(self._results().of(left, None, bounds_ns), later, out)
+        partners, kept = pairs
+        if not self._exact:  # several new rows may have the hash of a kept one
+            kept, firsts = np.unique(kept, return_index=True)
+            partners = partners[firsts]
+            others.mark_matched(kept)
+        if self._join.how == "semi" and len(kept):
+            later = np.maximum(rows.times[partners], others.times(kept))
+            self._emit(self._results().of(others.take(kept), None, bounds_ns), later, out)
 
     # -- spans that have passed ---------------------------------------------------------------
 
@@ -381,6 +391,7 @@ class JoinStreams(StreamJoin):
             if self._unmatched[side]:
                 self._emit_unmatched(side, span, release_ns, kept, out)
             self._give_back(kept)
+        self._emit_made(out)
 
     def _emit_unmatched(
         self, side: int, span: int, release_ns: int, kept: KeptRows, out: Output
@@ -388,14 +399,24 @@ class JoinStreams(StreamJoin):
         rows = kept.unmatched()
         if not len(rows):
             return
-        for _, batch in kept.take(rows):
+        for some in np.array_split(rows, -(-len(rows) // _EMITTED_ROWS)):
+            batch = kept.take(some)
             left, right = (None, batch) if side else (batch, None)
             times = np.full(batch.num_rows, release_ns, np.int64)
             self._emit(self._results().of(left, right, self._bounds(span)), times, out)
 
     def _emit(self, rows: Batch, times: Int64s, out: Output) -> None:
+        """Emit results once there are enough of them, at the end of the call at the latest."""
         # The watermark of what was passed on already must not be contradicted.
-        out.emit(rows, np.maximum(times, self._watermark_ns + 1))
+        self._made_rows.append((rows, np.maximum(times, self._watermark_ns + 1)))
+        if sum(len(some) for _, some in self._made_rows) >= _EMITTED_ROWS:
+            self._emit_made(out)
+
+    def _emit_made(self, out: Output) -> None:
+        made, self._made_rows = self._made_rows, []
+        if made:
+            rows = Batch.concat([batch for batch, _ in made])
+            out.emit(rows, np.concatenate([times for _, times in made]))
 
     def _bounds(self, span: int) -> WindowBounds:
         return self._spans.bounds_ns(span) if isinstance(self._spans, WindowSpans) else None
@@ -440,12 +461,23 @@ class NewRows:
 
 def _by_slice(slices: Int64s) -> Iterator[tuple[int, Int64s | None]]:
     """Yield each slice and its rows; None for all."""
-    first = int(slices[0])
-    if (slices == first).all():
-        yield first, None
+    lowest, highest = int(slices.min()), int(slices.max())
+    if lowest == highest:
+        yield lowest, None
         return
-    for slice_ in np.unique(slices).tolist():
-        yield slice_, np.flatnonzero(slices == slice_)
+    if highest - lowest < len(slices):
+        order, ends = np.empty(len(slices), np.int64), np.empty(highest - lowest + 1, np.int64)
+        sort_by_number(slices, lowest, ends, order)
+        numbers = np.arange(lowest, highest + 1)
+    else:
+        order = np.argsort(slices, kind="stable")
+        ends = np.append(np.flatnonzero(np.diff(slices[order])) + 1, len(order))
+        numbers = slices[order[ends - 1]]
+    first = 0
+    for slice_, end in zip(numbers.tolist(), ends.tolist(), strict=True):
+        if end > first:
+            yield slice_, order[first:end]
+        first = end
 
 
 def _with_spans(pieces: Sequence[tuple[int, Batch]], marker: str) -> Batch:

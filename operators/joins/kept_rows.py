@@ -23,6 +23,7 @@ Int64s = npt.NDArray[np.int64]
 Pairs = tuple[Int64s, Int64s]
 
 _PAIRS_MAX = 1 << 16
+_DUMPED_ROWS_MAX = 1 << 16
 
 
 class KeptRows:
@@ -86,6 +87,7 @@ class KeptRows:
         *,
         only_unmatched: bool = False,
         only_first: bool = False,
+        marks: bool = False,
     ) -> Iterator[Pairs]:
         """Yield pairs of a new row and a kept one with equal hashes, in pieces; see `pair_up`."""
         lower, upper = distance_ns or (0, 0)
@@ -106,6 +108,7 @@ class KeptRows:
                 distance_ns is None,
                 only_unmatched,
                 only_first,
+                marks,
                 at,
                 new,
                 kept,
@@ -125,9 +128,9 @@ class KeptRows:
         """Return the rows that have joined with none."""
         return np.flatnonzero(~self._matched[: self._count])
 
-    def take(self, kept: Int64s) -> Iterator[tuple[Any, Batch]]:
-        """Yield kept rows by the batches that they are in; see `RowLog.pieces`."""
-        return self.log.pieces(kept)
+    def take(self, kept: Int64s) -> Batch:
+        """Return the columns of kept rows."""
+        return self.log.take(kept)
 
     def dump(self, wanted: Callable[[Array], Array], marker: str) -> Iterator[Batch]:
         """Yield rows with their event times, and whether they were joined.
@@ -137,10 +140,9 @@ class KeptRows:
             marker: the column that says which were joined.
         """
         rows = np.flatnonzero(wanted(self._hashes[: self._count]))
-        for chosen, batch in self.take(rows):
-            kept = rows[chosen]
+        for kept in np.array_split(rows, -(-len(rows) // _DUMPED_ROWS_MAX) or 1):
             joined = Column.of(self._matched[kept])
-            yield with_columns(batch, {marker: joined}).with_times(self._times[kept])
+            yield with_columns(self.take(kept), {marker: joined}).with_times(self._times[kept])
 
     def between(self, first: int, stop: int) -> Iterator[Batch]:
         """Yield the rows first … stop − 1 with their event times, as views of what never changes.

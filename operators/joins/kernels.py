@@ -10,7 +10,7 @@ from typing import Any
 
 from ...transport.compiling import njit
 
-__all__ = ["END", "NOT_LINKED", "link", "pair_up"]
+__all__ = ["END", "NOT_LINKED", "link", "pair_up", "sort_by_number"]
 
 END = -1
 NOT_LINKED = -2
@@ -43,6 +43,7 @@ def pair_up(
     any_distance: bool,
     only_unmatched: bool,
     only_first: bool,
+    marks: bool,
     at: Any,
     new: Any,
     kept: Any,
@@ -54,6 +55,7 @@ def pair_up(
         lower, upper: bounds of kept time − new time, unless `any_distance`.
         only_unmatched: leave out kept rows that are marked in `matched`.
         only_first: find one pair of each new row at most.
+        marks: mark the kept row of each pair in `matched`.
         at: int64 (2,): where to begin, and after the call where to continue: a position in `rows`,
             and a kept row or END.
         new, kept: int64 (m,), are filled with the rows of the pairs.
@@ -80,8 +82,34 @@ def pair_up(
                     return count
                 new[count], kept[count] = row, here
                 count += 1
+                if marks:
+                    matched[here] = True
                 if only_first:
                     break
             here = int(following[here])
     at[0], at[1] = len(rows), END
     return count
+
+
+@njit(cache=True, nogil=True)
+def sort_by_number(numbers: Any, lowest: int, ends: Any, order: Any) -> None:
+    """Sort rows by their numbers, those of one number as they are: by counting.
+
+    Args:
+        numbers: of the rows, int64 (n,).
+        lowest: the least of them.
+        ends: int64 (k,), is filled with the place behind the last row of `lowest`, `lowest` + 1, …
+        order: int64 (n,), is filled with the rows in their order.
+    """
+    ends[:] = 0
+    for row in range(len(numbers)):
+        ends[numbers[row] - lowest] += 1
+    place = 0
+    for number in range(len(ends)):
+        rows = ends[number]
+        ends[number] = place
+        place += rows
+    for row in range(len(numbers)):
+        number = numbers[row] - lowest
+        order[ends[number]] = row
+        ends[number] += 1

@@ -1,27 +1,30 @@
 """`RowLog`: rows by their number, in the order in which they were appended.
 
-Columns are kept as batches, which are concatenated so that each is at least twice as large as the
-next one: a row is copied a logarithmic number of times, and a look-up meets few batches. The oldest
-ones can lie on the disk.
+Columns are kept as batches. Small ones are concatenated so that each is at least twice as large as
+the next one, up to a limit: so a row is copied a few times, and what is kept of many small slices
+is not mostly overhead. Rows of all batches are gathered in one pass, wherever they are. The oldest
+batches can lie on the disk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ...configs.errors import InputError
 from ...state.page_file import PageFile
-from ...transport.wire.batch import Batch
+from ...transport.wire.batch import Batch, batch_of_block
+from ...transport.wire.block import gather_block_of_pieces
 from ...transport.wire.placed_batch import copy_to
+from ...transport.wire.types import Schema
 
 __all__ = ["RowLog"]
 
 Int64s = npt.NDArray[np.int64]
 
-_BATCH_BYTES_MAX = 256 << 20
+_BATCH_BYTES_MAX = 1 << 20
 _SPILLED_BYTES_MIN = 256 << 10
 """Each spilled batch is a mapping of its own, of which a process has 65,530 at most."""
 
@@ -31,75 +34,75 @@ class RowLog:
 
     def __init__(self) -> None:
         self._batches: list[Batch] = []
-        self._on_disk: list[int] = []  # bytes of the oldest batches, when they were in memory
+        self._sizes: list[int] = []  # bytes of the batches
+        self._on_disk = 0  # how many of the oldest batches are there
+        self._starts = np.zeros(8, np.int64)  # number of each batch's first row, and of the next
+        self._sources = np.empty((7, 0, 0), np.int64)  # where the rows of the batches are
+        self.nbytes = 0
+        self.spilled_bytes = 0
 
     def __len__(self) -> int:
         """Return the number of batches."""
         return len(self._batches)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory for the columns."""
-        return sum(batch.nbytes for batch in self._batches[len(self._on_disk) :])
-
-    @property
-    def spilled_bytes(self) -> int:
-        """Bytes of the columns that are on the disk."""
-        return sum(self._on_disk)
-
     def append(self, rows: Batch) -> None:
-        """Add rows, which the log then owns."""
-        batches = self._batches
-        batches.append(rows)
-        merged = 1
-        while merged < len(batches) - len(self._on_disk):
-            before, after = batches[-merged - 1], sum(b.num_rows for b in batches[-merged:])
-            size = sum(b.nbytes for b in batches[-merged - 1 :])
-            if before.num_rows >= 2 * after or size > _BATCH_BYTES_MAX:
+        """Add rows without event times, which the log then owns.
+
+        Raises:
+            InputError: their columns cannot be converted to those of the rows before.
+        """
+        if self._batches and rows.schema != self._batches[0].schema:
+            rows = _converted(rows, self._batches[0].schema)
+        merged, size = 1, rows.nbytes
+        for before in reversed(self._sizes[self._on_disk :]):
+            large = before + size > _BATCH_BYTES_MAX and before >= _SPILLED_BYTES_MIN
+            if before >= 2 * size or large:
                 break
-            merged += 1
-        if merged > 1:
-            batches[-merged:] = [Batch.concat(batches[-merged:])]
+            merged, size = merged + 1, size + before
+        at = len(self._batches) + 1 - merged
+        batch = Batch.concat([*self._batches[at:], rows]) if merged > 1 else rows
+        self.nbytes += batch.nbytes - sum(self._sizes[at:])
+        self._batches[at:], self._sizes[at:] = [batch], [batch.nbytes]
+        self._note(at)
+
+    def _note(self, at: int) -> None:
+        """Note where the rows of the last batch are, which is the one at this position."""
+        batch = self._batches[at]
+        sources = batch.sources(with_times=False)
+        if at + 1 >= len(self._starts) or self._sources.shape[1:] != sources.shape[1:]:
+            places, starts = self._sources[:at], self._starts[: at + 1]
+            self._sources = np.empty((2 * at + 8, *sources.shape[1:]), np.int64)
+            self._starts = np.empty(2 * at + 9, np.int64)
+            self._starts[: at + 1] = starts
+            if at:
+                self._sources[:at] = places
+        self._sources[at] = sources[0]
+        self._starts[at + 1] = self._starts[at] + batch.num_rows
 
     @property
     def next_to_spill(self) -> int:
         """Bytes of the oldest batch in memory; 0 if it is too small to be put on the disk."""
-        for batch in self._batches[len(self._on_disk) :]:
-            return batch.nbytes if batch.nbytes >= _SPILLED_BYTES_MIN else 0
+        for size in self._sizes[self._on_disk :]:
+            return size if size >= _SPILLED_BYTES_MIN else 0
         return 0
 
     def spill(self, pages: PageFile) -> None:
         """Put the oldest batch in memory into a file of its own; raise as `PageFile.back`."""
-        at = len(self._on_disk)
-        batch = self._batches[at]
-        self._batches[at] = copy_to(batch, pages.memory)
-        self._on_disk.append(batch.nbytes)
-
-    def pieces(self, numbers: Int64s) -> Iterator[tuple[Any, Batch]]:
-        """Yield rows by the batches that they are in.
-
-        Yields:
-            (chosen, rows): which of `numbers`, an index into it, and their columns.
-        """
-        if len(self._batches) == 1:
-            yield slice(None), self._batches[0].take(numbers)
-            return
-        first = 0
-        for batch in self._batches:
-            stop = first + batch.num_rows
-            chosen = np.flatnonzero((numbers >= first) & (numbers < stop))
-            if len(chosen):
-                yield chosen, batch.take(numbers[chosen] - first)
-            first = stop
+        at = self._on_disk
+        batch = self._batches[at] = copy_to(self._batches[at], pages.memory)
+        self._sources[at] = batch.sources(with_times=False)[0]
+        self._on_disk += 1
+        self.nbytes -= self._sizes[at]
+        self.spilled_bytes += self._sizes[at]
 
     def take(self, numbers: Int64s) -> Batch:
-        """Return the rows of these numbers, at least one, in this order."""
-        pieces = list(self.pieces(numbers))
-        if len(pieces) == 1:
-            return pieces[0][1]
-        place = np.empty(len(numbers), np.int64)
-        place[np.concatenate([chosen for chosen, _ in pieces])] = np.arange(len(numbers))
-        return Batch.concat([rows for _, rows in pieces]).take(place)
+        """Return the rows of these numbers in this order; there is at least one in the log."""
+        if len(self._batches) == 1:
+            return self._batches[0].take(numbers)
+        count, schema = len(self._batches), self._batches[0].schema
+        sources, starts = self._sources[:count], self._starts[: count + 1]
+        block = gather_block_of_pieces(sources, starts, numbers, schema.names)
+        return batch_of_block(schema, numbers.size, block, 0)
 
     def between(self, first: int, stop: int) -> Iterator[Batch]:
         """Yield the rows first … stop − 1, as views of what never changes."""
@@ -112,5 +115,16 @@ class RowLog:
 
     def keep_only(self, numbers: Int64s) -> None:
         """Drop all rows but these, which are numbered anew from 0."""
-        self._batches = [self.take(numbers)] if len(numbers) else []
-        self._on_disk = []
+        kept = self.take(numbers) if len(numbers) else None
+        RowLog.__init__(self)
+        if kept is not None:
+            self.append(kept)
+
+
+def _converted(rows: Batch, schema: Schema) -> Batch:
+    """Return rows with the types of a schema; raise InputError if it has narrower ones."""
+    found = Batch.concat([Batch.empty(schema), rows])
+    if found.schema != schema:
+        msg = f"rows of a join have columns {rows.schema}, and those before them {schema}"
+        raise InputError(msg)
+    return found

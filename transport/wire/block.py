@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...configs.errors import InputError
-from . import kernels
+from . import kernels, piece_kernels
 from .column import Column, trusted_column
 from .types import DataType
 
@@ -103,6 +103,31 @@ def gather_block(sources: Table, indices: npt.NDArray[np.int64], names: Sequence
     memory = np.empty(checked_size(kernels.gather_bytes(sources, chosen, count), names), _BYTES)
     layout = np.empty((sources.shape[1], kernels.LAYOUT_ENTRIES), _INT64)
     kernels.gather_rows(memory, 0, sources, chosen, count, layout)
+    memory.flags.writeable = False
+    return Block(memory, layout, received=False)
+
+
+def gather_block_of_pieces(
+    sources: Table, starts: Table, numbers: npt.NDArray[np.int64], names: Sequence[str]
+) -> Block:
+    """Return a private block of rows of several pieces.
+
+    Args:
+        sources: where the pieces' rows are, int64 (pieces, columns, 5).
+        starts: the number of each piece's first row, then that of all rows, int64 (pieces + 1,).
+        numbers: the rows, numbered over all pieces, int64 (m,).
+        names: of the columns, for messages.
+
+    Raises:
+        InputError: a row does not exist, or a column would hold more than 2 GiB of text.
+    """
+    pieces, rows = np.empty((2, numbers.size), _INT64)
+    if not piece_kernels.locate_rows(numbers, starts, pieces, rows):
+        checked_size(kernels.BAD_INDEX)
+    size = checked_size(piece_kernels.gather_piece_bytes(sources, pieces, rows), names)
+    memory = np.empty(size, _BYTES)
+    layout = np.empty((sources.shape[1], kernels.LAYOUT_ENTRIES), _INT64)
+    piece_kernels.gather_piece_rows(memory, sources, pieces, rows, layout)
     memory.flags.writeable = False
     return Block(memory, layout, received=False)
 

@@ -78,7 +78,7 @@ def copy_bytes(_context: Any, _target: Any, _source: Any, _count: Any) -> Any:
 
 
 @intrinsic
-def _copy_16(_context: Any, _target: Any, _source: Any) -> Any:
+def copy_bytes_16(_context: Any, _target: Any, _source: Any) -> Any:
     """Copy exactly 16 bytes: one unaligned load and store."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
@@ -103,7 +103,7 @@ def padded(count: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _close(memory: int, end: int) -> int:
+def close_padded(memory: int, end: int) -> int:
     """Write zeros from `end` to the next multiple of 8 and return that."""
     room = carray(pointer(memory + end), 8, np.uint8)
     for i in range(padded(end) - end):
@@ -185,7 +185,7 @@ def _concat_validity(memory: int, start: int, sources: Any, column: int) -> int:
             for i in range(count):
                 flags[i] = 1
         end += count
-    return _close(memory, end)
+    return close_padded(memory, end)
 
 
 @njit(cache=True, nogil=True)
@@ -205,7 +205,7 @@ def _concat_offsets(memory: int, start: int, sources: Any, column: int) -> int:
                 target[i] = ends[i] + shift
         pool = target[count]
         place += 4 * count
-    return _close(memory, place + 4 - memory)
+    return close_padded(memory, place + 4 - memory)
 
 
 @njit(cache=True, nogil=True)
@@ -241,7 +241,7 @@ def concat_rows(memory: Any, position: int, sources: Any, layout: Any) -> int:
             end += count
         layout[column, DATA] = position
         layout[column, BYTES] = end - position
-        position = _close(base, end)
+        position = close_padded(base, end)
     return position
 
 
@@ -301,7 +301,7 @@ def _gather_fixed(target: int, source: int, width: int, rows: int, chosen: Any) 
         _gather_typed(carray(into, count, np.int16), carray(out_of, rows, np.int16), chosen)
     elif width == 16:
         for i in range(count):
-            _copy_16(target + 16 * i, source + 16 * chosen[i])
+            copy_bytes_16(target + 16 * i, source + 16 * chosen[i])
     else:
         for i in range(count):
             copy_bytes(target + width * i, source + width * chosen[i], width)
@@ -333,7 +333,7 @@ def _gather_pool(target: int, into: Any, pool: int, ends: Any, chosen: Any) -> N
         start = np.int64(into[i])
         length = np.int64(into[i + 1]) - start
         if length <= 16 and begin + 16 <= last and start + 16 <= total:
-            _copy_16(target + start, pool + begin)
+            copy_bytes_16(target + start, pool + begin)
         else:
             copy_bytes(target + start, pool + begin, length)
 
@@ -360,7 +360,7 @@ def gather_rows(
                 return NO_ROOM
             layout[column, VALIDITY] = position
             _gather_fixed(base + position, sources[0, column, VALIDITY], 1, rows, chosen)
-            position = _close(base, position + count)
+            position = close_padded(base, position + count)
         size = abs(width) * count
         ends = into = offsets_at(sources[0, column, OFFSETS], rows)
         if width == 0:
@@ -371,7 +371,7 @@ def gather_rows(
             if size > POOL_BYTES_MAX:
                 return POOL_TOO_LARGE - column
             layout[column, OFFSETS] = position
-            position = _close(base, position + 4 * (count + 1))
+            position = close_padded(base, position + 4 * (count + 1))
         if position + padded(size) > room:
             return NO_ROOM
         if width == 0:
@@ -380,5 +380,5 @@ def gather_rows(
             _gather_fixed(base + position, sources[0, column, DATA], abs(width), rows, chosen)
         layout[column, DATA] = position
         layout[column, BYTES] = size
-        position = _close(base, position + size)
+        position = close_padded(base, position + size)
     return position
