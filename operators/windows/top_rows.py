@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..process import Output
     from .top_n import TopN
 
-__all__ = ["TopRows"]
+__all__ = ["TopRows", "order_of"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -97,7 +97,7 @@ class TopRows(TimeWindows):
     def _keep(self, batch: Batch, slices: Int64s) -> None:
         no_keys = batch.select(())
         self._state.slots(slices, hash_keys(no_keys, ())[0], no_keys)
-        order = None if self._asked.keys else _order(batch.column(self._asked.by))
+        order = None if self._asked.keys else order_of(batch.column(self._asked.by))
         for slice_ in np.unique(slices).tolist():
             mine = slices == slice_
             floor = self._kept.get(slice_, _NONE).floor
@@ -123,7 +123,7 @@ class TopRows(TimeWindows):
         """Return what the order of later rows must reach to be among the first; None: anything."""
         if self._asked.keys or first.num_rows < self._asked.n:
             return None
-        order = _order(first.column(self._asked.by))
+        order = order_of(first.column(self._asked.by))
         return None if order is None else int(order.min())
 
     def dump(self, nodes: Int64s) -> Iterator[Batch]:
@@ -243,7 +243,7 @@ def _rows_of(kept: _Rows, slice_: int, latest_ns: int | None) -> Batch:
 
 def _ranks(column: Column) -> Int64s:
     """Return numbers in the order of the values, equal for equal ones; NaN last, null first."""
-    order = _order(column)
+    order = order_of(column)
     if order is not None:
         return order
     values = column_to_arrow(column)
@@ -258,7 +258,7 @@ def _ranks(column: Column) -> Int64s:
     return ranks
 
 
-def _order(column: Column) -> Int64s | None:
+def order_of(column: Column) -> Int64s | None:
     """Return numbers in the order of the values of any rows, equal for equal ones; NaN is last.
 
     None if there are nulls, or if the values are no numbers or times of at most 8 bytes.

@@ -9,6 +9,8 @@ The partial aggregate is fused into the upstream stage, and the ordinary edge ca
 (`operators/windows/partial_windows`). That pays where many rows of a producer fall into the same
 groups: fewer rows are divided by key, sent, and looked up; and a key that has most of the rows
 burdens no single instance. (Slash, sections 3.3.2.2 and 4.4; LightSaber and Grizzly do likewise.)
+
+Likewise rows that cannot be among the first of their window are left out in front of `top_n`.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ from ..operators.groupings import Forward
 from ..operators.windows.aggregation import Aggregation, AggregationWay
 from ..operators.windows.partial_aggregation import TABLE_BYTES_MAX, PartialAggregation
 from ..operators.windows.specifications import CountWindow, SessionWindow, TimeWindow
+from ..operators.windows.top_filter import ROWS_MAX, TopFilter
+from ..operators.windows.top_n import TopN
 from .columns import columns_if_known
 from .fusion import resolve_parallelism
-from .lateness import policy_after_idleness
+from .lateness import policy_after_idleness, sender_of_late_rows
 from .logical import LEFT, MAIN, Input, LogicalPlan, OperatorKind, OperatorNode
 from .units import format_bytes
 
@@ -79,6 +83,9 @@ def choose_aggregations(
     left_bytes = settings.runtime.state_bytes // _SHARE_OF_STATE
     found = []
     for node in logical.nodes:
+        if isinstance(node.payload, TopN) and _may_filter(logical, node, node.payload, settings):
+            found.append(AggregationChoice(node.id, "", "late_merge", _WHY_FILTERED))
+            continue
         if not isinstance(node.payload, Aggregation):
             if node.verb in _WITH_ROWS and node.kind.is_stateful:
                 why = _WITH_ROWS[node.verb]
@@ -120,7 +127,13 @@ def with_partial_aggregates(
 
 
 def _partial(logical: LogicalPlan, node: OperatorNode, *, measures: bool) -> OperatorNode:
-    assert isinstance(node.payload, Aggregation)
+    kind: OperatorKind
+    payload: PartialAggregation | TopFilter
+    if isinstance(node.payload, TopN):
+        kind, payload = OperatorKind.TRANSFORM, TopFilter(node.payload)
+    else:
+        assert isinstance(node.payload, Aggregation)
+        kind, payload = OperatorKind.PARTIAL, PartialAggregation(node.payload, measures, node.id)
     feed = node.inputs[0]
     taken = {one.id for one in logical.nodes}
     name = f"{node.id}.partial"
@@ -128,8 +141,8 @@ def _partial(logical: LogicalPlan, node: OperatorNode, *, measures: bool) -> Ope
         name += "-2"
     return OperatorNode(
         id=name,
-        kind=OperatorKind.PARTIAL,
-        payload=PartialAggregation(node.payload, measures, node.id),
+        kind=kind,
+        payload=payload,
         inputs=(Input(feed.upstream, LEFT, Forward(), output=feed.output),),
         verb=node.verb,
         has_event_time=logical.node(feed.upstream).has_event_time,
@@ -137,6 +150,7 @@ def _partial(logical: LogicalPlan, node: OperatorNode, *, measures: bool) -> Ope
     )
 
 
+_WHY_FILTERED = "rows that cannot be among the first are left out before they are sent"
 _WHY_MERGED: Mapping[str, str] = {
     "auto": "steps aside where a delta stands for less than 2 rows",
     "late_merge": "as asked for",
@@ -186,6 +200,26 @@ def _why_not_unasked(asked: Aggregation, schema: Schema | None) -> str:
         if not accumulator.merges_exactly:
             return f"the last digits of {aggregate} would depend on when deltas leave"
     return ""
+
+
+def _may_filter(logical: LogicalPlan, node: OperatorNode, asked: TopN, settings: Settings) -> bool:
+    """Whether rows that cannot be among the first of their window may be left out before an edge.
+
+    None of them may come too late, since those are a second output. So they must be a source's, and
+    not behind its watermark.
+    """
+    window, feed = asked.window, node.inputs[0]
+    if settings.runtime.aggregation == "partitioned" or asked.keys or asked.n > ROWS_MAX:
+        return False
+    if not isinstance(window, TimeWindow) or window.by_clock:
+        return False
+    upstream = logical.node(feed.upstream)
+    while upstream.kind in (OperatorKind.TRANSFORM, OperatorKind.TABLE_JOIN):
+        upstream = logical.node(upstream.inputs[0].upstream)
+    if upstream.kind is not OperatorKind.SOURCE:
+        return False
+    late = sender_of_late_rows(logical, feed.source), policy_after_idleness(logical, feed.source)
+    return late == (None, None)
 
 
 def _why_memory(needed: int, left: int, settings: Settings) -> str:

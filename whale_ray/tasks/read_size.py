@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..operators.transforms import FilterExpression, MapExpressions
+from ..operators.windows.top_filter import TopFilter
 from ..plan.logical import OperatorKind
 
 if TYPE_CHECKING:
@@ -71,5 +72,5 @@ def read_size(rows: int, source: Source, followers: Iterable[OperatorNode]) -> R
 
 def _takes_columns(node: OperatorNode) -> bool:
     if node.kind is OperatorKind.TRANSFORM:
-        return isinstance(node.payload, FilterExpression | MapExpressions)
+        return isinstance(node.payload, FilterExpression | MapExpressions | TopFilter)
     return node.kind in _IN_COLUMNS

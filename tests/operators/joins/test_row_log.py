@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from unittest import mock
@@ -36,8 +36,8 @@ VALUES = {
     "byte": st.integers(-128, 127),
     "real": st.floats(width=32, allow_nan=False),
     "price": st.integers(-(10**18), 10**18).map(lambda cents: Decimal(cents).scaleb(-2)),
-    "time": st.datetimes(datetime(1600, 1, 1), datetime(2200, 1, 1)).map(  # noqa: DTZ001
-        lambda time: time.replace(tzinfo=UTC)
+    "time": st.integers(-(10**16), 10**16).map(
+        lambda us: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
     ),
 }
 NO_NULLS = st.fixed_dictionaries(VALUES)

@@ -12,7 +12,7 @@ import pytest
 import whale_ray as whale
 from tests.operators.windows.driving import Emitted
 from whale_ray.operators.windows.top_n import TopN
-from whale_ray.operators.windows.top_rows import _order
+from whale_ray.operators.windows.top_rows import order_of
 from whale_ray.testing import instance_context
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.column import Column
@@ -70,7 +70,7 @@ def test_the_order_of_numbers_is_numpys(kind: str) -> None:
     random = np.random.default_rng(3)
     bits = random.integers(0, 256, 8_000, dtype=np.uint8)
     numbers = bits.view(kind)
-    order = _order(Column.of(numbers))
+    order = order_of(Column.of(numbers))
     assert order is not None
     _, expected = np.unique(numbers, return_inverse=True)  # NaN is last, and equal to NaN
     _, found = np.unique(order, return_inverse=True)
