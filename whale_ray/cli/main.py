@@ -1,6 +1,6 @@
 """`whale-ray`: run, resume, explain, optimize, bench, simulate, doctor, list, stop, savepoint.
 
-Also `state`, `settings`, `ui`, `metrics` and `completion`.
+Also `compile`, `state`, `settings`, `ui`, `metrics` and `completion`.
 
 Every error that a user can cause prints one line on standard error, with exit code 2 for mistakes
 in the call and 1 for failures at runtime; `--debug` shows the traceback. Ctrl-C drains a running
@@ -26,7 +26,18 @@ from ..configs.errors import (
     WhaleError,
 )
 from ..deployment.signals import exit_code_of_stop, interrupting_signals
-from . import bench, checkpoints, completion, jobs, optimize, running, simulate, state, ui
+from . import (
+    bench,
+    checkpoints,
+    compiling,
+    completion,
+    jobs,
+    optimize,
+    running,
+    simulate,
+    state,
+    ui,
+)
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -49,6 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="what this machine offers, and what a lack means")
     doctor.add_argument("--json", action="store_true", help="one JSON object")
     doctor.set_defaults(function=_doctor)
+    compiling.add_compile(commands)
     jobs.add_list(commands)
     jobs.add_stop(commands)
     checkpoints.add_savepoint(commands)

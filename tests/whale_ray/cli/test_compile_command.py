@@ -1,0 +1,82 @@
+"""`whale-ray compile`: after it, ordinary jobs compile nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from whale_ray.cli.main import main
+from whale_ray.configs.errors import EXIT_FAILURE
+from whale_ray.transport import compiling
+
+JOB = """
+import whale_ray as whale
+from numba.core import event
+from whale_ray import functions as F
+
+compiled = []
+
+class Listener(event.Listener):
+    def on_start(self, event):
+        compiled.append(event.data["dispatcher"].py_func.__qualname__)
+
+    def on_end(self, event):
+        pass
+
+event.register("numba:compile", Listener())
+
+class Same(whale.Process):
+    def on_row(self, row, out):
+        out.emit_rows([{"s": row.s}])
+
+class Total(whale.KeyedProcess):
+    km = whale.state.sum("double")
+
+    def on_row(self, row, out):
+        self.km.add(row.km)
+        out.emit_row(total=self.km.get())
+
+topology = whale.Topology("mileage")
+rows = [{"s": n, "cab": "ab"[n % 2], "km": n / 2} for n in range(9)]
+source = whale.sources.iterable(rows)
+trips = topology.source(source, event_time="s", event_time_unit="s").filter(whale.col("km") > 1)
+totals = trips.group_by(whale.window("s", "10 seconds"), "cab").agg(F.sum("km").alias("km"))
+totals.sink(whale.sinks.collect(), id="totals")
+trips.key_by("cab").process(Total, parallelism=2).sink(whale.sinks.collect(), id="running")
+trips.broadcast().process(Same, parallelism=2).sink(whale.sinks.collect(), id="sent")
+job = whale.run(topology)
+print([len(job.results(name).to_arrow()) for name in ("totals", "running", "sent")], compiled)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_after_it_ordinary_jobs_compile_nothing(tmp_path: Path) -> None:
+    def python(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *words],
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    said = python("-m", "whale_ray.cli.main", "compile")
+    assert said.startswith("what most jobs use is compiled, and kept in folders such as /")
+    assert python("-c", JOB) == "[2, 6, 12] []\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_place_to_keep_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(compiling, "kept_in", lambda: None)
+    assert main(["compile"]) == EXIT_FAILURE
+    assert "NUMBA_CACHE_DIR" in capsys.readouterr().err

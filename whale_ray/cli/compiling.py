@@ -1,0 +1,140 @@
+"""`whale-ray compile`: compiles what most jobs use, so that the first one need not.
+
+It runs a small job: numba compiles a function for the types that it is called with, and a job calls
+all that such jobs do. Where whale-ray is installed for others, who cannot write there, they load
+what is kept beside the sources; see `transport/kept_functions.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from ..configs.errors import ResourceError
+
+ROWS = 40
+WORKERS = 2
+
+
+def add_compile(commands: Any) -> None:
+    """Add `compile`."""
+    command = commands.add_parser(
+        "compile",
+        help="compile what most jobs use; otherwise the first job does",
+        epilog="For an image of a container, or after installing. It takes a minute at most, once.",
+    )
+    command.set_defaults(function=_compile)
+
+
+def _compile(_parsed: object) -> int:
+    from ..transport import compiling
+
+    place = compiling.kept_in()
+    if place is None:
+        msg = (
+            "compiled functions cannot be kept: set NUMBA_CACHE_DIR to a folder that you can write"
+        )
+        raise ResourceError(msg)
+    compiling.notice.silent = True  # it is what this command is for
+    run_ordinary_jobs()
+    sys.stdout.write(f"what most jobs use is compiled, and kept in folders such as {place}\n")
+    return 0
+
+
+def run_ordinary_jobs() -> None:
+    """Run a job in this process, and in processes that share memory, on rows of common types."""
+    import whale_ray as whale
+
+    with tempfile.TemporaryDirectory() as folder:
+        whale.run(_topology(Path(folder, "inline")))
+        whale.submit(_topology(Path(folder, "shared")), on="processes", workers=WORKERS).wait()
+
+
+def _topology(folder: Path) -> Any:
+    """Return a topology with the operators that most have, on a file that it writes."""
+    import whale_ray as whale
+    from whale_ray import functions as F  # noqa: N812  # as the documents write it
+
+    _write(folder / "events.parquet")
+    topology = whale.Topology("compile")
+    events = topology.source(
+        whale.sources.parquet(folder / "events.parquet"), id="events", event_time="at"
+    )
+    kept = events.filter((whale.col("kind") != "none") & (whale.col("value") > 0.1))
+    more = kept.with_column("twice", whale.col("value") * 2)
+    for name, window in (
+        ("tumbling", whale.window("at", "10 seconds")),
+        ("sliding", whale.window("at", "10 seconds", "5 seconds")),
+        ("sessions", whale.session_window("at", "2 seconds")),
+    ):
+        for key in ("key", "kind"):
+            counts = more.group_by(window, key).agg(
+                F.count().alias("rows"),
+                F.sum("twice").alias("total"),
+                F.sum("size").alias("sizes"),
+                F.avg("value").alias("mean"),
+                F.min("size").alias("least"),
+                F.max("value").alias("most"),
+                id=f"{name}_{key}",
+            )
+            counts.sink(whale.sinks.collect(), id=f"{name}_{key}_out")
+    steps = more.key_by("kind").process(_running_total(), id="steps", parallelism=2)
+    steps.sink(whale.sinks.parquet(folder / "steps"), id="steps_out")
+    sent = more.broadcast().process(_passing_on(), id="sent", parallelism=3)
+    sent.sink(whale.sinks.each(_ignore), id="sent_out")
+    earlier = kept.select("key", "value")
+    joined = earlier.join(
+        more.select("key", "twice"), on="key", within=whale.interval("-2 s", "2 s")
+    )
+    joined.sink(whale.sinks.collect(), id="joined_out")
+    return topology
+
+
+def _write(file: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    numbers = range(ROWS)
+    begin = datetime(2024, 1, 1, tzinfo=UTC)
+    columns = {
+        "at": pa.array([begin + timedelta(seconds=n) for n in numbers], pa.timestamp("us", "UTC")),
+        "key": pa.array([n % 5 for n in numbers], pa.int64()),
+        "size": pa.array([n if n % 7 else None for n in numbers], pa.int64()),
+        "value": pa.array([n / ROWS for n in numbers], pa.float64()),
+        "kind": pa.array(["view" if n % 3 else "click" for n in numbers]),
+        "flag": pa.array([n % 2 == 0 for n in numbers]),
+    }
+    file.parent.mkdir()
+    pq.write_table(pa.table(columns), file)
+
+
+def _running_total() -> Any:
+    import whale_ray as whale
+
+    class TotalSoFar(whale.KeyedProcess):
+        total = whale.state.sum("double")
+        newest = whale.state.map("int64", "double")
+
+        def on_row(self, row: Any, out: Any) -> None:
+            self.total.add(row.value)
+            self.newest[row.key] = row.value
+            out.emit_row(kind=self.key.kind, total=self.total.get())
+
+    return TotalSoFar
+
+
+def _passing_on() -> Any:
+    import whale_ray as whale
+
+    class PassingOn(whale.Process):
+        def on_row(self, row: Any, out: Any) -> None:
+            out.emit_rows([{"key": row.key, "value": row.value}])
+
+    return PassingOn
+
+
+def _ignore(_row: object) -> None:
+    pass
