@@ -2,7 +2,8 @@
 
 Each part compares a job with one of the same run that differs in one thing: with and without
 checkpoints (`rates`), much and little that changed (`sizes`), little and much state (`recovery`),
-all state in memory and most of it on disk (`spilling`). `latencies` has no counterpart.
+all state in memory and most of it on disk (`spilling`), our store and others (`stores`).
+`latencies` has no counterpart.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from ....transport.wire.types import Schema
 from ..memory_limit import NoLimitError, run_within
 from ..report import Aim, BenchRow
 
-__all__ = ["spilling_rows"]
+__all__ = ["disk_bytes", "spilling_rows", "uniform", "zipf"]
 
 KEYS = 16_000_000
 QUICK_KEYS = 2_000_000
@@ -116,7 +116,7 @@ def spilling_rows(folder: Path, quick: bool) -> list[BenchRow]:
     order = np.random.default_rng(1).permutation(keys)
     rows = []
     for subject in (_Aggregates, _EachRow):
-        for name, draw in (("Zipf", _zipf), ("uniform", _uniform)):
+        for name, draw in (("Zipf", zipf), ("uniform", uniform)):
             in_memory, taken = _rate(subject(StateBudget(_DISK_BYTES_MAX)), order, batches, draw)
             budget = StateBudget(taken // TIMES_ITS_MEMORY, _DISK_BYTES_MAX, str(folder))
             spilled, _ = _rate(subject(budget), order, batches, draw)
@@ -175,7 +175,7 @@ def _limited_rate(
     state, generator = subject(budget), np.random.default_rng(2)
     _fill(state, order)
     rows = 0
-    begin_s, begin_bytes = time.perf_counter(), _disk_bytes()
+    begin_s, begin_bytes = time.perf_counter(), disk_bytes()
     for _ in range(batches):
         drawn = draw(generator, len(order))
         for first in range(0, BATCH_ROWS, subject.limited_batch_rows):
@@ -185,21 +185,23 @@ def _limited_rate(
             break
     state.settle()
     taken_s = time.perf_counter() - begin_s
-    return rows / taken_s, (_disk_bytes() - begin_bytes) / taken_s
+    return rows / taken_s, (disk_bytes() - begin_bytes) / taken_s
 
 
-def _disk_bytes() -> int:
+def disk_bytes() -> int:
     """Return the bytes that this process has made the disk read or write."""
     lines = (line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     counters = {name: int(value) for name, value in lines}
     return counters["read_bytes"] + counters["write_bytes"]
 
 
-def _zipf(generator: np.random.Generator, keys: int) -> np.ndarray[Any, Any]:
+def zipf(generator: np.random.Generator, keys: int) -> np.ndarray[Any, Any]:
+    """Return a batch of keys by Zipf's law with exponent 1: int64 (BATCH_ROWS,), from 1 on."""
     return np.floor(keys ** generator.random(BATCH_ROWS)).astype(np.int64)
 
 
-def _uniform(generator: np.random.Generator, keys: int) -> np.ndarray[Any, Any]:
+def uniform(generator: np.random.Generator, keys: int) -> np.ndarray[Any, Any]:
+    """Return a batch of keys that are all as frequent: int64 (BATCH_ROWS,)."""
     return generator.integers(0, keys, BATCH_ROWS)
 
 

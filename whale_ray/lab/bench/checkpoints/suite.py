@@ -12,6 +12,7 @@ from .rates import rate_rows
 from .recovery import recovery_rows
 from .sizes import size_rows
 from .spilling import spilling_rows
+from .stores import store_rows
 
 __all__ = ["PARTS", "run"]
 
@@ -21,6 +22,7 @@ _PARTS: dict[str, Callable[[Path, bool], list[BenchRow]]] = {
     "recovery": recovery_rows,
     "latencies": latency_rows,
     "spilling": spilling_rows,
+    "stores": store_rows,
 }
 PARTS = tuple(_PARTS)
 """What `--only` chooses from."""
@@ -32,6 +34,7 @@ _NOTES = (
     "rates: CPU of all processes; of a checkpoint: the difference in a pair over their number",
     "recovery: from kill -9 of one of two workers to the first row that the sink gets after it",
     "spilling: the kernel keeps pages of the file in memory as far as there is room",
+    "stores: the same batches, added to counts and sums by key, within the same limit of memory",
     "a hard limit of memory: a control group of the budget and 64 MiB for all else, and for pages",
 )
 
