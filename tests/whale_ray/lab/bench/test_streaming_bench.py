@@ -435,11 +435,12 @@ def test_every_way_has_one_value_of_each_dimension() -> None:
         "whale-ray, 2 workers",
     ]
     for way in WAYS:
-        assert ("runtime.aggregation" in way.settings) == way.merges == ("late merge" in way.name)
+        assert ("runtime.aggregation" in way.settings) == way.needs_aggregates
+        assert way.needs_aggregates == ("partitioned" in way.name)
         interpreted = way.settings["runtime.pipelines"] == "interpreted"
         assert interpreted == ("interpreted" in way.name)
         joins = [workload_named(name).joins for name in system_named(way.name).workloads]
-        assert not (way.merges and any(joins))
+        assert not (way.needs_aggregates and any(joins))
 
 
 @pytest.mark.parametrize("zipf", [0.0, 2.0])

@@ -62,7 +62,7 @@ def _whale_ray(way: Way) -> System:
         return lambda: jobs.run_in(way, workload_named(workload), folder)
 
     workloads = _ALL if way.is_default else MATRIX
-    if way.merges:
+    if way.needs_aggregates:
         workloads = tuple(name for name in workloads if not workload_named(name).joins)
     return System(way.name, runner, workloads, mapped=way.mapped)
 

@@ -23,7 +23,8 @@ class Way:
         is_default: whether every workload is run so.
         workers: 1 runs in the calling process, more on processes that are started for the job.
         mapped: whether the streams are read from mapped Arrow files, not from Parquet.
-        merges: whether aggregates are merged late, which only workloads with aggregates can do.
+        needs_aggregates: whether it is another way for workloads with aggregates alone; these are
+            merged late where that pays, unless it says otherwise.
         settings: of the job.
     """
 
@@ -31,7 +32,7 @@ class Way:
     is_default: bool
     workers: int = 1
     mapped: bool = False
-    merges: bool = False
+    needs_aggregates: bool = False
     settings: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -44,14 +45,14 @@ class Dimension:
     """Whether all workloads are run with all of its values."""
 
 
-_LATE_MERGE = {"runtime.aggregation": "late_merge"}
+_PARTITIONED = {"runtime.aggregation": "partitioned"}
 _COMPILED = {"runtime.pipelines": "compiled"}
 _INTERPRETED = {"runtime.pipelines": "interpreted"}
 
 DIMENSIONS = (
     Dimension({"1 worker": {"workers": 1}, "2 workers": {"workers": 2}}, is_full=True),
     Dimension({"": {}, "mapped Arrow": {"mapped": True}}),
-    Dimension({"": {}, "late merge": {"merges": True, "settings": _LATE_MERGE}}),
+    Dimension({"": {}, "partitioned": {"needs_aggregates": True, "settings": _PARTITIONED}}),
     Dimension({"": {"settings": _COMPILED}, "interpreted": {"settings": _INTERPRETED}}),
 )
 
