@@ -20,6 +20,8 @@ import org.apache.flink.api.common.functions.CoGroupFunction;
 import org.apache.flink.api.common.functions.FilterFunction;
 import org.apache.flink.api.common.functions.MapFunction;
 import org.apache.flink.api.common.functions.OpenContext;
+import org.apache.flink.api.common.state.ListState;
+import org.apache.flink.api.common.state.ListStateDescriptor;
 import org.apache.flink.api.common.state.ValueState;
 import org.apache.flink.api.common.state.ValueStateDescriptor;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
@@ -28,6 +30,7 @@ import org.apache.flink.api.java.functions.KeySelector;
 import org.apache.flink.api.java.tuple.Tuple;
 import org.apache.flink.api.java.tuple.Tuple2;
 import org.apache.flink.api.java.tuple.Tuple3;
+import org.apache.flink.api.java.tuple.Tuple4;
 import org.apache.flink.api.java.tuple.Tuple5;
 import org.apache.flink.api.java.typeutils.TupleTypeInfo;
 import org.apache.flink.configuration.Configuration;
@@ -36,6 +39,7 @@ import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.datastream.KeyedStream;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
+import org.apache.flink.streaming.api.functions.co.KeyedCoProcessFunction;
 import org.apache.flink.streaming.api.functions.sink.legacy.RichSinkFunction;
 import org.apache.flink.streaming.api.functions.sink.legacy.SinkFunction;
 import org.apache.flink.streaming.api.functions.source.legacy.RichParallelSourceFunction;
@@ -65,6 +69,7 @@ import org.apache.flink.table.types.logical.RowType;
 import org.apache.flink.table.types.logical.TimestampType;
 import org.apache.flink.table.types.logical.VarCharType;
 import org.apache.flink.types.Row;
+import org.apache.flink.types.RowKind;
 import org.apache.flink.util.Collector;
 
 import org.apache.parquet.column.ColumnDescriptor;
@@ -91,6 +96,7 @@ public class FlinkQueries {
     static final AtomicLong BEGIN_NS = new AtomicLong();
     static final AtomicLong ROWS = new AtomicLong();
     static final AtomicLong TOTAL = new AtomicLong();
+    static final double[] FRACTIONS = new double[1];
     static volatile long beginCpuNs;
     static volatile long endNs;
     static volatile long endCpuNs;
@@ -204,12 +210,13 @@ public class FlinkQueries {
 
     // --- the results ---------------------------------------------------------------------------
 
-    /** Counts the results, and adds up one of their fields. */
+    /** Counts the results, and adds up one of their fields; rows that are retracted count back. */
     public static class Tally extends RichSinkFunction {
         final String field;
         final int place;
         long rows;
         long total;
+        double fractions;
 
         public Tally(String field, int place) {
             this.field = field;
@@ -219,15 +226,27 @@ public class FlinkQueries {
         public void invoke(Object value, SinkFunction.Context context) {
             Object found = value instanceof Row
                 ? ((Row) value).getField(field) : ((Tuple) value).getField(place);
-            rows++;
-            total += ((Long) found).longValue();
+            boolean retracts = value instanceof Row
+                && (((Row) value).getKind() == RowKind.UPDATE_BEFORE
+                    || ((Row) value).getKind() == RowKind.DELETE);
+            int sign = retracts ? -1 : 1;
+            rows += sign;
+            if (found instanceof Double) {
+                fractions += sign * ((Double) found).doubleValue();
+            } else {
+                total += sign * ((Long) found).longValue();
+            }
         }
 
         public void close() {
             ROWS.addAndGet(rows);
             TOTAL.addAndGet(total);
+            synchronized (FRACTIONS) {
+                FRACTIONS[0] += fractions;
+            }
             rows = 0;
             total = 0;
+            fractions = 0;
             endNs = System.nanoTime();
             endCpuNs = processCpuNs();
         }
@@ -402,6 +421,136 @@ public class FlinkQueries {
         }
     }
 
+    /** (auction, bidder, price, time, extra) of `RowData` (auction, time, bidder, price, extra). */
+    public static class BidAsIs implements MapFunction {
+        final double rate;
+
+        public BidAsIs(double rate) {
+            this.rate = rate;
+        }
+
+        public Object map(Object value) {
+            RowData row = (RowData) value;
+            long price = row.getLong(3);
+            return new Tuple5(
+                Long.valueOf(row.getLong(0)),
+                Long.valueOf(row.getLong(2)),
+                rate == 1.0 ? (Object) Long.valueOf(price) : (Object) Double.valueOf(price * rate),
+                row.getTimestamp(1, 3),
+                row.getString(4));
+        }
+    }
+
+    public static class SomeAuctions implements FilterFunction {
+        public boolean filter(Object value) {
+            return ((RowData) value).getLong(0) % 123 == 0;
+        }
+    }
+
+    /** (auction, time, price) of a bid; (auction, time, expires, category) of an auction. */
+    public static class TimesAndNumbers implements MapFunction {
+        final boolean ofAuction;
+
+        public TimesAndNumbers(boolean ofAuction) {
+            this.ofAuction = ofAuction;
+        }
+
+        public Object map(Object value) {
+            RowData row = (RowData) value;
+            Long id = Long.valueOf(row.getLong(0));
+            Long time = Long.valueOf(row.getTimestamp(1, 3).getMillisecond());
+            if (!ofAuction) {
+                return new Tuple3(id, time, Long.valueOf(row.getLong(2)));
+            }
+            Long expires = Long.valueOf(row.getTimestamp(2, 3).getMillisecond());
+            return new Tuple4(id, time, expires, Long.valueOf(row.getLong(3)));
+        }
+    }
+
+    /** (category, highest bid) of each auction, once no row follows. */
+    public static class HighestBids extends KeyedCoProcessFunction {
+        ValueState auction;
+        ValueState highest;
+        ListState early;
+
+        public void open(OpenContext context) {
+            auction = getRuntimeContext().getState(new ValueStateDescriptor("auction", AUCTION));
+            highest = getRuntimeContext().getState(new ValueStateDescriptor("highest", Types.LONG));
+            early = getRuntimeContext().getListState(
+                new ListStateDescriptor("early", counts(Types.LONG)));
+        }
+
+        public void processElement1(
+                Object value, KeyedCoProcessFunction.Context context, Collector out)
+                throws Exception {
+            Tuple3 bid = (Tuple3) value;
+            Tuple4 known = (Tuple4) auction.value();
+            if (known == null) {
+                early.add(bid);
+            } else {
+                take(bid, known);
+            }
+        }
+
+        public void processElement2(
+                Object value, KeyedCoProcessFunction.Context context, Collector out)
+                throws Exception {
+            Tuple4 known = (Tuple4) value;
+            auction.update(known);
+            for (Iterator bids = ((Iterable) early.get()).iterator(); bids.hasNext();) {
+                take((Tuple3) bids.next(), known);
+            }
+            early.clear();
+            context.timerService().registerEventTimeTimer(Long.MAX_VALUE);
+        }
+
+        void take(Tuple3 bid, Tuple4 known) throws Exception {
+            long time = ((Long) bid.f1).longValue();
+            if (time < ((Long) known.f1).longValue() || time > ((Long) known.f2).longValue()) {
+                return;
+            }
+            Long before = (Long) highest.value();
+            if (before == null || before.longValue() < ((Long) bid.f2).longValue()) {
+                highest.update(bid.f2);
+            }
+        }
+
+        public void onTimer(
+                long time, KeyedCoProcessFunction.OnTimerContext context, Collector out)
+                throws Exception {
+            if (highest.value() != null) {
+                out.collect(pair(((Tuple4) auction.value()).f3, highest.value()));
+            }
+        }
+    }
+
+    /** (category, average), once no row follows. */
+    public static class Averages extends KeyedProcessFunction {
+        ValueState sum;
+        ValueState count;
+
+        public void open(OpenContext context) {
+            sum = getRuntimeContext().getState(new ValueStateDescriptor("sum", Types.LONG));
+            count = getRuntimeContext().getState(new ValueStateDescriptor("count", Types.LONG));
+        }
+
+        public void processElement(
+                Object value, KeyedProcessFunction.Context context, Collector out)
+                throws Exception {
+            long before = sum.value() == null ? 0L : ((Long) sum.value()).longValue();
+            long rows = count.value() == null ? 0L : ((Long) count.value()).longValue();
+            sum.update(Long.valueOf(before + ((Long) ((Tuple2) value).f1).longValue()));
+            count.update(Long.valueOf(rows + 1L));
+            context.timerService().registerEventTimeTimer(Long.MAX_VALUE);
+        }
+
+        public void onTimer(long time, KeyedProcessFunction.OnTimerContext context, Collector out)
+                throws Exception {
+            double average = ((Long) sum.value()).doubleValue() / ((Long) count.value()).longValue();
+            out.collect(pair(context.getCurrentKey(), Double.valueOf(average)));
+        }
+    }
+
     public static class Part implements KeySelector {
         public Object getKey(Object value) {
             return Long.valueOf(((Long) ((Tuple5) value).f2).longValue() & 15L);
@@ -448,6 +597,11 @@ public class FlinkQueries {
         }
     }
 
+    static final TypeInformation AUCTION = new TupleTypeInfo(
+        new TypeInformation[] {Types.LONG, Types.LONG, Types.LONG, Types.LONG});
+    static final TypeInformation ANY_BID = Types.GENERIC(Tuple5.class);
+    static final TypeInformation NUMBER_AND_FRACTION =
+        new TupleTypeInfo(new TypeInformation[] {Types.LONG, Types.DOUBLE});
     static final TypeInformation PAIR =
         new TupleTypeInfo(new TypeInformation[] {Types.LONG, Types.LONG});
     static final TypeInformation TEXT_AND_NUMBER =
@@ -501,6 +655,26 @@ public class FlinkQueries {
                 .apply(new NewSellers(), NUMBER_AND_TEXT);
         }
         DataStream bids = timed(source(environment, job, "bids"), 1, boundMs);
+        if (program.equals("bids")) {
+            return bids.map(new BidAsIs(1.0), ANY_BID);
+        }
+        if (program.equals("euros")) {
+            return bids.map(new BidAsIs(0.908), ANY_BID);
+        }
+        if (program.equals("some")) {
+            return bids.filter(new SomeAuctions()).map(new Numbers(0, 2), PAIR);
+        }
+        if (program.equals("averages")) {
+            DataStream auctions =
+                timed(source(environment, job, "auctions_of_bids"), 1, boundMs)
+                    .map(new TimesAndNumbers(true), AUCTION);
+            return bids.map(new TimesAndNumbers(false), counts(Types.LONG))
+                .connect(auctions)
+                .keyBy(new Field(0), new Field(0), Types.LONG)
+                .process(new HighestBids(), PAIR)
+                .keyBy(new Field(0), Types.LONG)
+                .process(new Averages(), NUMBER_AND_FRACTION);
+        }
         if (program.equals("highest bid")) {
             return bids.map(new Bid(), BID)
                 .keyBy(new Part(), Types.LONG)
@@ -559,7 +733,7 @@ public class FlinkQueries {
             for (Iterator fields = columns.keySet().iterator(); fields.hasNext();) {
                 String field = (String) fields.next();
                 schema.column(field, (String) columns.get(field));
-                if (((String) columns.get(field)).startsWith("TIMESTAMP")) {
+                if (field.equals("date_time") || field.equals("event_time")) {
                     schema.watermark(
                         field, field + " - INTERVAL '" + boundMs / 1000 + "' SECOND");
                 }
@@ -573,7 +747,7 @@ public class FlinkQueries {
                 "SELECT campaign_of(ad_id) AS campaign_id, event_time FROM events"
                 + " WHERE event_type = 'view'"));
         }
-        return tables.toDataStream(tables.sqlQuery((String) job.get("sql")));
+        return tables.toChangelogStream(tables.sqlQuery((String) job.get("sql")));
     }
 
     // --- running -------------------------------------------------------------------------------
@@ -592,6 +766,7 @@ public class FlinkQueries {
         BEGIN_NS.set(0);
         ROWS.set(0);
         TOTAL.set(0);
+        FRACTIONS[0] = 0;
         DataStream results =
             job.get("sql") != null ? query(environment, job) : stream(environment, job);
         int place = ((Integer) job.get("place")).intValue();
@@ -601,7 +776,7 @@ public class FlinkQueries {
         answer.put("seconds", Double.valueOf((endNs - BEGIN_NS.get()) / 1e9));
         answer.put("cpu_s", Double.valueOf((endCpuNs - beginCpuNs) / 1e9));
         answer.put("rows", Long.valueOf(ROWS.get()));
-        answer.put("total", Long.valueOf(TOTAL.get()));
+        answer.put("total", Long.valueOf(TOTAL.get() + (long) FRACTIONS[0]));
         return answer;
     }
 

@@ -19,7 +19,7 @@ from ....configs.errors import ResourceError
 from ..peers.base import NOT_INSTALLED
 from ..peers.flink import is_installed, java_command, spark_jars
 from .answers import Answer
-from .inputs import bound_ms, campaigns_by_ad
+from .inputs import AT_SAME_RATE, bound_ms, campaigns_by_ad
 from .timing import Ran, Runner
 from .workloads import workload_named
 
@@ -70,6 +70,28 @@ PROGRAMS = {
         2,
         "SELECT auction, window_start, count(*) AS bids"
         f" FROM {_HOPPING} GROUP BY auction, window_start, window_end",
+    ),
+    "NEXMark 0, all bids": Program(
+        "bids", 2, "SELECT auction, bidder, price, date_time, extra FROM bids"
+    ),
+    "NEXMark 1, prices in euros": Program(
+        "euros",
+        1,
+        "SELECT auction, bidder, price * CAST(0.908 AS DOUBLE) AS price, date_time, extra"
+        " FROM bids",
+    ),
+    "NEXMark 2, bids on some auctions": Program(
+        "some", 1, "SELECT auction, price FROM bids WHERE MOD(auction, 123) = 0"
+    ),
+    "NEXMark 4, average of the highest bids": Program(
+        "averages",
+        1,
+        "SELECT category, CAST(sum(final) AS DOUBLE) / count(*) AS avg_final FROM"
+        " (SELECT auction.id, auction.category, max(bid.price) AS final"
+        f" FROM auctions_{AT_SAME_RATE} AS auction JOIN bids AS bid ON auction.id = bid.auction"
+        " AND CAST(bid.date_time AS TIMESTAMP(3)) BETWEEN"
+        " CAST(auction.date_time AS TIMESTAMP(3)) AND auction.expires"
+        " GROUP BY auction.id, auction.category) GROUP BY category",
     ),
     "NEXMark 5, hot items": Program(
         "hot items",
@@ -135,7 +157,7 @@ PROGRAMS = {
 }
 """Workload → its program; `ad_views` is made of `events` by FlinkQueries."""
 
-_TYPES = {"date_time": "TIMESTAMP(3)", "event_time": "TIMESTAMP(3)"}
+_TYPES = dict.fromkeys(("date_time", "event_time", "expires"), "TIMESTAMP(3)")
 _TEXTS = ("ad_id", "event_type", "extra", "name")
 
 
