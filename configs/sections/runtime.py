@@ -168,10 +168,11 @@ class RuntimeSettings:
         why="time between asking a worker to end and killing it",
     )
     start_timeout_ms: int = setting(
-        60_000,
+        300_000,
         low=1,
         high=_HOUR_MS,
-        why="time for all workers to start",
+        why="time for all workers to start, in which they may have to compile functions on busy "
+        "processors; a worker that dies meanwhile is noticed at once",
     )
     commit_interval_ms: int = setting(
         10_000,
