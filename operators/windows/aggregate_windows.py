@@ -326,8 +326,7 @@ class AggregateWindows(TimeWindows):
 
         Each batch of a dump becomes a file of a checkpoint, and is brought to the disk by itself.
         """
-        slices: list[Int64s] = []
-        slots: list[Int64s] = []
+        slices, slots = list[Int64s](), list[Int64s]()
         rows = 0
         for slice_ in self._state.slices:
             slots.append(self._state.scan(slice_, nodes))
@@ -383,6 +382,8 @@ class AggregateWindows(TimeWindows):
     def _go_back(self, beside: Any) -> None:
         self._latest_ns, changed = beside
         self._held.give_back()
+        if self._groups is not None:
+            self._merged.clear()  # it has had slices of the numbers that come again
         self._changed = []
         self._trigger.reset()
         for slices, slots in changed:
