@@ -120,7 +120,10 @@ class LoopGroups:
             StateFullError: the worker's memory for state is used up.
         """
         if not all(texts.grow() for texts in self.texts.values()):
-            return False
+            if len(self):
+                return False
+            self.clear()  # texts of groups that have left take the room
+            return self.grow()
         if len(self) < len(self.records):
             return True
         if len(self) >= self._groups_max:

@@ -179,6 +179,21 @@ def _worded(texts: Sequence[str | None]) -> Batch:
     return Batch(SCHEMA, columns, len(texts)).with_times(rows.times)
 
 
+def test_texts_of_groups_that_have_left_make_room_for_a_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(partial_windows, "TABLE_BYTES_MAX", 1 << 18)
+    partial = _partial(Aggregation(("s",), None, (F.count().alias("rows"),)))
+    chain = AggregatingChain((), partial, "compiled")
+    long = "a" * 50_000  # less than half of the memory, but more than a quarter
+    assert chain.aggregate(_worded([long])) is not None
+    assert len(partial.flush("marker")) == 1
+    passed = chain.aggregate(_worded(["b", "c", "b"]))
+    assert passed is not None and not passed.deltas
+    (deltas,) = partial.flush("end")
+    assert deltas.columns[0].to_pylist() == ["b", "c"]
+
+
 def test_ties_are_those_of_rows_in_order_whoever_took_them() -> None:
     aggregates = (F.min_by("i64", "i16").alias("first"), F.min("f64").alias("zero"))
     asked = Aggregation(("u32",), None, aggregates)
