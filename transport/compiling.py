@@ -26,6 +26,7 @@ from .kept_functions import (
     load_quickly,
     treat_unusable_as_missing,
 )
+from .reached_sources import note_source
 
 __all__ = ["kept_in", "njit", "notice"]
 
@@ -59,6 +60,7 @@ def njit(signature: object = None, *, cache: bool = False, **options: Any) -> An
 
 
 def _compiled(function: Any, signature: object, *, cache: bool, **options: Any) -> Any:
+    note_source(function)
     dispatcher = numba.njit(cache=cache, **options)(function)
     count_compiling(dispatcher)
     if cache:

@@ -99,7 +99,6 @@ def _kept_file(text: str) -> Path | None:
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as made:
             made.write(raw)
         try:
-            os.utime(made.name, ns=(0, 0))  # numba takes a file with another time for another text
             os.replace(made.name, path)
         except OSError:
             with suppress(OSError):

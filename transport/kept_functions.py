@@ -46,14 +46,16 @@ def load_quickly(dispatcher: object) -> None:
     Whoever installed whale-ray may have compiled beside the sources, where it is kept by default.
     Another user, or one who chose another folder, keeps his own elsewhere and reads both.
 
-    Either is compared with all sources that it was made of.
+    Either is compared with all sources that it was made of; numba's own comparison remains only for
+    functions of an archive, whose files cannot be read.
     """
     cache: Any = getattr(dispatcher, "_cache", None)
     if not hasattr(cache, "_load_overload"):
         return
 
     file = cache._cache_file
-    own_stamp = file._source_stamp
+    in_archive = not os.path.exists(inspect.getfile(cache._py_func))
+    own_stamp = file._source_stamp if in_archive else None
 
     def loads(signature: object, target: Any) -> object:
         file._source_stamp = (own_stamp, reached_stamp(cache._py_func))

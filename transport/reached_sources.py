@@ -3,6 +3,10 @@
 numba compiles the functions that a function calls, and the constants that it names, into it, but
 compares only the function's own file before it loads kept machine code. If another file has
 changed since, as by an upgrade, that machine code is of the version before.
+
+Files are compared by their content, as it was when their modules were loaded: a function may be
+compiled long after that, when its file holds another version already. The time of a file, which
+numba before 0.68 compares, says little: whoever packs files into an image rounds it to seconds.
 """
 
 from __future__ import annotations
@@ -14,13 +18,28 @@ from collections.abc import Iterator
 from functools import cache
 from types import CodeType, FunctionType, ModuleType
 
+import llvmlite
+import numba
 import numpy as np
 from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
 
-__all__ = ["reached_stamp"]
+__all__ = ["note_source", "reached_stamp"]
 
+_NOTED = "__whale_ray_source__"
+"""Name, in a module, of its `__spec__` and the hash of the source that it was loaded from."""
+_COMPILED_BY = (numba.__version__, llvmlite.__version__)
 _PLAIN = (bool, int, float, complex, str, bytes, np.generic, type(None))
+
+
+def note_source(function: object) -> None:
+    """Note what the file of a function's module holds, while the module is loaded."""
+    if not isinstance(function, FunctionType):
+        return
+    module = function.__globals__
+    spec = module.get("__spec__")  # another one each time that the module is loaded
+    if _NOTED not in module or module[_NOTED][0] is not spec:
+        module[_NOTED] = spec, _content(inspect.getfile(function))
 
 
 def reached_stamp(function: FunctionType) -> str:
@@ -28,12 +47,12 @@ def reached_stamp(function: FunctionType) -> str:
 
     To be called once the function's module is loaded: before, some names have no value.
     """
-    files: set[str] = set()
+    sources: set[str] = set()
     constants: set[tuple[str, str]] = set()
     waiting, seen = [function], {function}
     while waiting:
         caller = waiting.pop()
-        files.add(inspect.getfile(caller))
+        sources.add(_source_of(caller))
         for name, value in _named_by(caller):
             called = _written_as(value)
             if called is not None and called not in seen:
@@ -43,7 +62,7 @@ def reached_stamp(function: FunctionType) -> str:
                 constants.add((name, repr(value)))
             elif isinstance(value, np.ndarray):
                 constants.add((name, f"{value.dtype}{value.shape}{value.tobytes()!r}"))
-    reached = (sorted(map(_content, files)), sorted(constants))
+    reached = (_COMPILED_BY, sorted(sources), sorted(constants))
     return hashlib.sha256(repr(reached).encode()).hexdigest()
 
 
@@ -71,6 +90,11 @@ def _written_as(value: object) -> FunctionType | None:
 
 def _is_plain(value: object) -> bool:
     return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(map(_is_plain, value)))
+
+
+def _source_of(function: FunctionType) -> str:
+    noted: tuple[object, str] | None = function.__globals__.get(_NOTED)
+    return _content(inspect.getfile(function)) if noted is None else noted[1]
 
 
 def _content(path: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 import itertools
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -150,6 +151,33 @@ def test_what_is_called_or_named_has_changed_in_another_file(
         following = importlib.import_module(calls).following
         assert following(10) == now_two * (10 + now_more)
         assert following.stats.cache_hits.total() == now_hits
+
+
+def test_a_file_that_changes_between_its_loading_and_compiling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is compiled is what was loaded, not what the file holds by then."""
+    monkeypatch.setattr(config, "CACHE_DIR", "")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    number = next(_numbers)
+    called, calls = (f"kept_called_{number}", f"kept_calls_{number}")
+    (tmp_path / f"{called}.py").write_text(CALLED.format(two=2, more=1))
+    (tmp_path / f"{calls}.py").write_text(CALLS.format(called=called))
+    loaded_before = importlib.import_module(calls).following
+    (tmp_path / f"{called}.py").write_text(CALLED.format(two=2, more=55))
+    assert loaded_before(10) == 22
+    for module in (called, calls):
+        sys.modules.pop(module, None)
+    importlib.invalidate_caches()
+    assert importlib.import_module(calls).following(10) == 130
+
+
+def test_files_whose_times_have_changed(package: Package) -> None:
+    """As in an image for containers, whose files have times in whole seconds."""
+    for source in package.files("py"):
+        os.utime(source, ns=(0, source.stat().st_mtime_ns // 10**9 * 10**9 - 10**9))
+    check(*package.load("Before"), hits=(1, 1))
 
 
 def test_what_is_kept_beside_the_source_is_read_though_another_folder_is_written(
