@@ -11,9 +11,12 @@ import sys
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..configs.errors import ResourceError
+
+if TYPE_CHECKING:
+    from ..api.job import Job
 
 ROWS = 40
 WORKERS = 2
@@ -35,7 +38,8 @@ def _compile(_parsed: object) -> int:
     place = compiling.kept_in()
     if place is None:
         msg = (
-            "compiled functions cannot be kept: set NUMBA_CACHE_DIR to a folder that you can write"
+            "compiled functions cannot be kept: set NUMBA_CACHE_DIR to a folder that only you can"
+            " write"
         )
         raise ResourceError(msg)
     compiling.notice.silent = True  # it is what this command is for
@@ -45,12 +49,22 @@ def _compile(_parsed: object) -> int:
 
 
 def run_ordinary_jobs() -> None:
-    """Run a job in this process, and in processes that share memory, on rows of common types."""
+    """Run a job in this process, and in processes that share memory, on rows of common types.
+
+    Raises:
+        KeyboardInterrupt: a job was drained by Ctrl-C, and has not compiled all.
+    """
     import whale_ray as whale
 
     with tempfile.TemporaryDirectory() as folder:
-        whale.run(_topology(Path(folder, "inline")))
-        whale.submit(_topology(Path(folder, "shared")), on="processes", workers=WORKERS).wait()
+        _insist_finished(whale.run(_topology(Path(folder, "inline"))))
+        shared = whale.submit(_topology(Path(folder, "shared")), on="processes", workers=WORKERS)
+        _insist_finished(shared.wait())
+
+
+def _insist_finished(job: Job) -> None:
+    if job.state != "finished":
+        raise KeyboardInterrupt
 
 
 def _topology(folder: Path) -> Any:

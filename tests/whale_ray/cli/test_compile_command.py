@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import whale_ray as whale
+from whale_ray.cli import compiling as cli
 from whale_ray.cli.main import main
 from whale_ray.configs.errors import EXIT_FAILURE
 from whale_ray.transport import compiling
@@ -72,6 +76,30 @@ def test_after_it_ordinary_jobs_compile_nothing(tmp_path: Path) -> None:
     assert said.startswith("what most jobs use is compiled, and kept in folders such as /")
     assert python("-c", JOB) == "[2, 6, 12] []\n"
     assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_ends_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first job is drained; it has not compiled all, so neither has the command."""
+    presses = iter([signal.SIGINT])
+
+    def press(_row: object) -> None:
+        for number in presses:
+            signal.raise_signal(number)
+
+    def endless(folder: Path) -> whale.Topology:
+        assert folder.name == "inline", "a second job runs"
+        topology = whale.Topology("endless")
+        numbers = topology.source(
+            whale.sources.iterable({"number": number} for number in itertools.count()), id="numbers"
+        )
+        numbers.sink(whale.sinks.each(press), id="press")
+        return topology
+
+    monkeypatch.setattr(cli, "_topology", endless)
+    assert main(["compile"]) == 128 + signal.SIGINT
+    assert capsys.readouterr().out == ""
 
 
 def test_without_a_place_to_keep_them(
