@@ -65,6 +65,7 @@ class JoinStreams(StreamJoin):
         self._rows_kept = 0
         self._versions: tuple[RowVersions, RowVersions] | None = None
         self._made_rows: list[tuple[Batch, Int64s]] = []  # results that are not emitted yet
+        self._made_count = 0
 
     def open(self, context: InstanceContext) -> None:
         """See `StreamJoin.open`; advise what makes the memory suffice."""
@@ -409,11 +410,12 @@ class JoinStreams(StreamJoin):
         """Emit results once there are enough of them, at the end of the call at the latest."""
         # The watermark of what was passed on already must not be contradicted.
         self._made_rows.append((rows, np.maximum(times, self._watermark_ns + 1)))
-        if sum(len(some) for _, some in self._made_rows) >= _EMITTED_ROWS:
+        self._made_count += len(times)
+        if self._made_count >= _EMITTED_ROWS:
             self._emit_made(out)
 
     def _emit_made(self, out: Output) -> None:
-        made, self._made_rows = self._made_rows, []
+        made, self._made_rows, self._made_count = self._made_rows, [], 0
         if made:
             rows = Batch.concat([batch for batch, _ in made])
             out.emit(rows, np.concatenate([times for _, times in made]))

@@ -143,7 +143,8 @@ def _rows_in_all(sources: Any) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _any_null(sources: Any, column: int) -> bool:
+def any_null(sources: Any, column: int) -> bool:
+    """Whether a piece has validity for a column, so that a block of it needs that, too."""
     for piece in range(sources.shape[0]):
         if sources[piece, column, VALIDITY] != 0:
             return True
@@ -166,7 +167,7 @@ def concat_bytes(sources: Any) -> int:
             if data > POOL_BYTES_MAX:
                 return POOL_TOO_LARGE - column
             total += padded(4 * (rows + 1))
-        if _any_null(sources, column):
+        if any_null(sources, column):
             total += padded(rows)
         total += padded(data)
     return total
@@ -222,7 +223,7 @@ def concat_rows(memory: Any, position: int, sources: Any, layout: Any) -> int:
     for column in range(sources.shape[1]):
         layout[column, VALIDITY] = -1
         layout[column, OFFSETS] = -1
-        if _any_null(sources, column):
+        if any_null(sources, column):
             layout[column, VALIDITY] = position
             position = _concat_validity(base, position, sources, column)
         width = sources[0, column, WIDTH]

@@ -19,6 +19,7 @@ from .kernels import (
     POOL_TOO_LARGE,
     VALIDITY,
     WIDTH,
+    any_null,
     close_padded,
     copy_bytes,
     copy_bytes_16,
@@ -60,14 +61,6 @@ def locate_rows(numbers: Any, starts: Any, pieces: Any, rows: Any) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _has_nulls(sources: Any, column: int) -> bool:
-    for piece in range(sources.shape[0]):
-        if sources[piece, column, VALIDITY] != 0:
-            return True
-    return False
-
-
-@njit(cache=True, nogil=True)
 def gather_piece_bytes(sources: Any, pieces: Any, rows: Any) -> int:
     """Return the size of a block of these rows, or POOL_TOO_LARGE − column."""
     count = pieces.size
@@ -84,7 +77,7 @@ def gather_piece_bytes(sources: Any, pieces: Any, rows: Any) -> int:
             if data > POOL_BYTES_MAX:
                 return POOL_TOO_LARGE - column
             total += padded(4 * (count + 1))
-        if _has_nulls(sources, column):
+        if any_null(sources, column):
             total += padded(count)
         total += padded(data)
     return total
@@ -149,7 +142,7 @@ def gather_piece_rows(memory: Any, sources: Any, pieces: Any, rows: Any, layout:
     for column in range(sources.shape[1]):
         width = sources[0, column, WIDTH]
         layout[column, VALIDITY] = layout[column, OFFSETS] = -1
-        if _has_nulls(sources, column):
+        if any_null(sources, column):
             layout[column, VALIDITY] = position
             _gather_validity(base + position, sources, column, pieces, rows)
             position = close_padded(base, position + count)
