@@ -57,7 +57,7 @@ class InlineChunk(ChunkFile):
     """A chunk that has no file: it is in the manifests that list it.
 
     Attributes:
-        name: that it would have as a file, by which it is known again.
+        name: as that of a file; it is known again by it.
         base64: its bytes.
     """
 

@@ -326,18 +326,27 @@ class _Files:
 
     def write(self, data: bytes) -> ChunkFile:
         """Write the next one, if it is large enough for a file."""
-        name = chunk_name(self._job, self._epoch, f"{self._label}-{next(self._numbers)}")
+        name = self._next_name()
         if len(data) <= INLINE_BYTES_MAX and self._takes_inline(len(data)):
             return InlineChunk.of(name, data)
-        self._check_open()
-        return self._store.write_chunk(name, data)
+        return self._write_file(name, data)
 
     def keep(self, chunk: ChunkFile) -> ChunkFile:
-        """Return a chunk of an earlier epoch, with a file of its own if it needs one by now."""
+        """Return a chunk of an earlier epoch, with a file of its own if it needs one by now.
+
+        The file is named for the present epoch: no manifest lists it yet, so retention would take
+        one of an epoch that counts for a file that nobody needs.
+        """
         if not isinstance(chunk, InlineChunk) or self._takes_inline(chunk.nbytes):
             return chunk
+        return self._write_file(self._next_name(), chunk.data)
+
+    def _next_name(self) -> str:
+        return chunk_name(self._job, self._epoch, f"{self._label}-{next(self._numbers)}")
+
+    def _write_file(self, name: str, data: bytes) -> ChunkFile:
         self._check_open()
-        return self._store.write_chunk(chunk.name, chunk.data)
+        return self._store.write_chunk(name, data)
 
     def _takes_inline(self, nbytes: int) -> bool:
         self._inline_left -= nbytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.state.epochs.manifests import small_manifest
 from whale_ray.configs.errors import AttemptLostError, OutputError
 from whale_ray.operators.sinks.base import Staged
 from whale_ray.operators.sinks.cut_rows import CutRows
@@ -23,7 +25,7 @@ from whale_ray.state.epochs.coordinator_events import (
     SnapshotWritten,
     TaskEnded,
 )
-from whale_ray.state.epochs.manifest import ChunkFile, InlineChunk, OperatorPart
+from whale_ray.state.epochs.manifest import ChunkFile, InlineChunk, Manifest, OperatorPart
 from whale_ray.tasks.stage_epochs import TakenSnapshot
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.worker import snapshot_writer
@@ -181,6 +183,32 @@ def test_only_so_many_bytes_of_an_object_go_along(
     assert not any(isinstance(file, InlineChunk) for file in kept[2:])
     assert chunks(3, 1, 2, 3, 4) == kept, "what has a file is not written again"
     assert len(written.store.names) == 2
+
+
+def test_a_chunk_that_gets_a_file_of_its_own_later_stays_though_old_files_are_removed(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Removal goes on beside the next epoch, whose manifest does not list the file yet."""
+
+    def write(epoch: int) -> tuple[ChunkFile, Manifest]:
+        made = OperatorSnapshot("sum", (0,), 1, 17, [StateChunk(rows(1), "of 1")])
+        written.writer.taken(TASK, epoch, (TakenSnapshot(made),))
+        parts = written.next().part
+        return parts[0].chunks[0], replace(small_manifest(epoch, job="job"), parts=parts)
+
+    store = written.store.store
+    claim = store.take_claim("job", "topology")
+    try:
+        for epoch in (1, 2):
+            store.write_manifest(write(epoch)[1])
+        monkeypatch.setattr(snapshot_writer, "_INLINE_BYTES_OF_OBJECT_MAX", 0)
+        file, manifest = write(3)
+        store.remove_unlisted(keep=1)
+        store.write_manifest(manifest)
+        assert not isinstance(file, InlineChunk)
+        assert chunk_from_bytes(store.read_chunk(file)).rows.equals(rows(1))
+    finally:
+        claim.close()
 
 
 def test_a_chunk_is_written_once_as_long_as_each_snapshot_has_it(written: Written) -> None:
