@@ -40,15 +40,16 @@ class DeltaRuns:
         """Return an iterator over the regions of which deltas wait."""
         return iter(self._by_region)
 
-    def has_room(self, nbytes: int) -> bool:
+    def has_room(self, nbytes: int, beside: int) -> bool:
         """Whether so many bytes of deltas are to wait on the disk.
 
-        They are not if there is no room there, or if those that wait take as much as the groups.
+        They are not if those that wait take as much as the groups, or if there is no room there for
+        them and what else comes there meanwhile: groups need it first.
         """
         groups_bytes = self._budget.spilled_by(self._operator) - self._charged_bytes
         if self._charged_bytes + nbytes > groups_bytes:
             return False
-        return self._budget.has_room_on_disk(nbytes)
+        return self._budget.has_room_on_disk(nbytes + beside)
 
     def append(self, region: int, deltas: Batch, earliest_slice: int) -> None:
         """Let deltas of groups of a region wait.

@@ -162,7 +162,8 @@ class GroupMemtable:
     @property
     def may_put_off(self) -> bool:
         """Whether its groups may wait on the disk, where they are merged later: see `DeltaRuns`."""
-        return self._runs.has_room(self._budget.used_bytes)
+        beside = self._stored.growth_bytes(len(self.groups))  # for which records go to the disk
+        return self._runs.has_room(self._budget.used_bytes, beside)
 
     def put_off(self) -> Iterator[Batch]:
         """Let all groups wait on the disk; yield those that are new there, as `emptied` does."""
@@ -183,11 +184,13 @@ class GroupMemtable:
             group the earlier ones first.
         """
         own = _Sorted.of(self.groups, self._stored)
-        for region in self._stored.passed({*own.regions, *self._runs}):
+        for region in self._stored.passed({*own.regions, *self._runs} - {NEW}):
             yield from self._runs.of(region)
             if region in own.regions:
                 yield deltas_of(self.groups, *own.of_region(region), SLICE)
-        self._runs.close()
+        self._runs.close()  # new groups may need the room on the disk
+        if NEW in own.regions:
+            yield deltas_of(self.groups, *own.of_region(NEW), SLICE)
         self.groups.clear()
 
     def close(self) -> None:

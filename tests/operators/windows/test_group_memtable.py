@@ -184,6 +184,18 @@ def test_deltas_wait_on_the_disk_until_they_take_as_much_as_the_groups(
     assert results(process) == expected(batches)
 
 
+def test_deltas_that_wait_leave_the_disk_once_groups_need_the_room() -> None:
+    """The groups fit on the disk; with the deltas, which take as much at most, they do not."""
+    budget, random = StateBudget(4 << 20, 18 << 20), np.random.default_rng(3)
+    process = opened(budget)
+    batches: list[Batch] = []
+    for keys in range(20_000, 220_000, 2_000):
+        taken = np.concatenate([random.integers(0, keys, 6_000), np.arange(keys, keys + 2_000)])
+        batches.append(Batch.from_pydict({"key": taken, "number": taken * 7}, ROWS))
+        process.on_batch(batches[-1], Emitted())
+    assert results(process) == expected(batches)
+
+
 def test_groups_on_the_disk_are_dumped_whole() -> None:
     budget, random = StateBudget(4 << 20, 1 << 30), np.random.default_rng(6)
     process, other = opened(budget), opened(StateBudget(1 << 30))
