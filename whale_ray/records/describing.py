@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import psutil
-
 from ..metrics.edge_metrics import edge_metrics
 from ..plan.assignment import Assignment, job_is_bounded
 from ..plan.logical import OperatorNode
 from ..plan.physical import PhysicalPlan
+from .folders import identity_of
 
 __all__ = ["FORMAT", "describe_job"]
 
@@ -27,8 +26,7 @@ def describe_job(
         "format": FORMAT,
         "id": assignment.job_id,
         "name": plan.name,
-        "pid": os.getpid(),
-        "process_created_s": psutil.Process().create_time(),
+        **identity_of(os.getpid()),
         "began_s": wall_ns / 1e9,
         "bounded": job_is_bounded(assignment),
         "checkpoints": assignment.settings.checkpoints.url,

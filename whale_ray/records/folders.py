@@ -30,7 +30,9 @@ __all__ = [
     "NOW",
     "REQUEST",
     "RunFolders",
+    "identity_of",
     "is_alive",
+    "is_led",
     "replace_json",
     "replace_text",
 ]
@@ -42,7 +44,7 @@ REQUEST = "request.json"
 DECISIONS = "decisions.yaml"
 
 _JOB_ID = re.compile(r"[a-z0-9-]{1,64}")
-_CREATED_TOLERANCE_S = 2.0
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class RunFolders:
@@ -89,17 +91,39 @@ class RunFolders:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def is_alive(folder: Path) -> bool:
-    """Whether a run has not ended: it has not said so, and its process is there."""
+def identity_of(pid: int) -> dict[str, Any]:
+    """Return what tells a process from others that have had its number, also before a reboot.
+
+    It started so many seconds after the boot: a time of day would change as the clock is set.
+
+    Raises psutil.Error.
+    """
+    boot_s = psutil.boot_time()  # first: psutil before 7 adds the one that it has read last
+    started_s = round(psutil.Process(pid).create_time() - boot_s, 2)  # the kernel's ticks
+    boot_id = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
+    return {"pid": pid, "process_started_s": started_s, "boot_id": boot_id}
+
+
+def is_led(folder: Path) -> bool:
+    """Whether the process that leads a run is there."""
     try:
         described = json.loads((folder / DESCRIPTION).read_bytes())
-        now = folder / NOW
-        if now.is_file() and json.loads(now.read_bytes()).get("end") is not None:
-            return False
-        process = psutil.Process(int(described["pid"]))
-        is_same = abs(process.create_time() - described["process_created_s"]) < _CREATED_TOLERANCE_S
-        return is_same and process.status() != psutil.STATUS_ZOMBIE  # whose parent does not care
+        identity = identity_of(int(described["pid"]))
+        is_zombie = psutil.Process(identity["pid"]).status() == psutil.STATUS_ZOMBIE
+        # The parent of a zombie does not care that it has ended.
+        return not is_zombie and all(described[name] == identity[name] for name in identity)
     except (OSError, ValueError, KeyError, TypeError, psutil.Error):
+        return False
+
+
+def is_alive(folder: Path) -> bool:
+    """Whether a run has not ended: its process is there, and it has not said so."""
+    if not is_led(folder):
+        return False
+    now = folder / NOW
+    try:
+        return not now.is_file() or json.loads(now.read_bytes()).get("end") is None
+    except (OSError, ValueError):
         return False
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..records.describing import FORMAT
-from ..records.folders import DESCRIPTION, HISTORY, NOW, RunFolders, is_alive
+from ..records.folders import DESCRIPTION, HISTORY, NOW, RunFolders, is_alive, is_led
 from ..records.sampling import empty_sample
 from ..transport.clock import Clock
 
@@ -81,13 +81,19 @@ class RunReader:
 
         None if the run is gone, or another version's.
         """
+        led = is_led(
+            folder
+        )  # looked up before the sample: a job that ends in between says so there
         now = _read(folder / NOW, FORMAT)
         if now is None:
             described = self.description(folder)
             if described is None:
                 return None
             now = empty_sample(described["began_s"])
-        now["state"] = self._state(folder, now)
+        if now["end"] is not None:
+            now["state"] = str(now["end"]["state"])
+        elif not led:
+            now["state"] = LOST
         now["silent_s"] = 0.0 if now["state"] == LOST else self.silent_s(now)
         return now
 
@@ -96,7 +102,8 @@ class RunReader:
         now = self.now(folder)
         if now is not None and now["end"] is not None:
             return dict(now["end"])
-        return None if is_alive(folder) else {"state": LOST}
+        lost = not is_alive(folder) if now is None else now["state"] == LOST
+        return {"state": LOST} if lost else None
 
     def history(self, folder: Path, tail: HistoryTail) -> tuple[bool, list[dict[str, Any]]]:
         """Return whether the history begins anew, and its lines behind `tail`, which moves on."""
@@ -120,11 +127,6 @@ class RunReader:
             return 0.0
         silent_s = self.clock.wall_ns() / 1e9 - float(now["wall_s"])
         return silent_s if silent_s * 1e3 > _STALE_INTERVALS * self.interval_ms else 0.0
-
-    def _state(self, folder: Path, now: dict[str, Any]) -> str:
-        if now["end"] is not None:
-            return str(now["end"]["state"])
-        return str(now["state"]) if is_alive(folder) else LOST
 
 
 def _read(path: Path, version: int) -> dict[str, Any] | None:

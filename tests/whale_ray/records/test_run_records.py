@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import whale_ray as whale
@@ -22,10 +23,12 @@ from whale_ray.control.supervisor import Supervisor
 from whale_ray.deployment.local_fleet import LocalFleet
 from whale_ray.metrics.counters import LatencyHistogram
 from whale_ray.optimizer.decisions import Decides, OptimizerDecision, log_from_yaml
-from whale_ray.records.folders import DECISIONS, REQUEST, RunFolders, is_alive, replace_json
+from whale_ray.records.folders import DECISIONS, NOW, REQUEST, RunFolders, is_alive, replace_json
 from whale_ray.records.recorder import recorder_of
 from whale_ray.testing import ListSource
 from whale_ray.transport.clock import SystemClock, VirtualClock
+from whale_ray.ui import run_reader
+from whale_ray.ui.run_reader import RunReader
 
 ROWS = [{"cab": f"c{n % 3}", "km": n} for n in range(300)]
 
@@ -64,6 +67,48 @@ def test_a_run_is_described_counted_and_ended(tmp_path):
     assert counted == {"rides": (300, 300), "fares": (300, 300), "out": (300, 300)}
     assert now["end"]["state"] == "finished" and now["end"]["error"] == ""
     assert not is_alive(folder)
+
+
+def runs_on(tmp_path):
+    """Return the folder of a run of this process that has not ended, and the sample of its end."""
+    settings = settings_in(tmp_path)
+    whale.run(topology_of(lambda row: {"km": row.km}), settings=settings)
+    (folder,) = RunFolders(settings.records).all()
+    ended = tmp_path / "ended.json"
+    (folder / NOW).rename(ended)
+    running = {**json.loads(ended.read_text()), "state": "running", "end": None}
+    (folder / NOW).write_text(json.dumps(running))
+    return RunFolders(settings.records), folder, ended
+
+
+def test_a_job_is_there_though_the_clock_is_set(tmp_path, monkeypatch):
+    """Linux tells when it booted by the clock: that time moves as the clock is set."""
+    _, folder, _ = runs_on(tmp_path)
+    boot_s = psutil.boot_time()
+    monkeypatch.setattr(psutil._psplatform, "boot_time", lambda: boot_s + 3600)
+    assert is_alive(folder)
+
+
+def test_a_process_of_the_same_number_after_a_reboot_is_another(tmp_path):
+    _, folder, _ = runs_on(tmp_path)
+    described = read(folder, "job.json")
+    (folder / "job.json").write_text(json.dumps({**described, "boot_id": "the boot before"}))
+    assert not is_alive(folder)
+
+
+def test_a_job_that_ends_while_it_is_looked_up_is_not_lost(tmp_path, monkeypatch):
+    folders, folder, ended = runs_on(tmp_path)
+    reader = RunReader(folders, SystemClock(), 1000)
+    read_file = run_reader._read
+
+    def read_before_it_ends(path, version):
+        found = read_file(path, version)
+        if path.name == NOW and ended.exists():
+            ended.rename(path)
+        return found
+
+    monkeypatch.setattr(run_reader, "_read", read_before_it_ends)
+    assert [reader.now(folder)["state"] for _ in range(2)] == ["running", "finished"]
 
 
 def test_decisions_are_kept_as_a_log_that_can_be_replayed(tmp_path, monkeypatch, capsys):

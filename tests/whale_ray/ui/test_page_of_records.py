@@ -36,7 +36,7 @@ def many_instances(runs: Path) -> str:
     folder = runs / job_id
     folder.mkdir(parents=True)
     described = {
-        "format": FORMAT, "id": job_id, "name": "many", "pid": os.getpid(), "process_created_s": 0,
+        "format": FORMAT, "id": job_id, "name": "many", "pid": os.getpid(), "process_started_s": 0,
         "began_s": 0, "bounded": True, "checkpoints": "", "operators": operators,
         "ray_dashboard_url": "",
         "stages": [

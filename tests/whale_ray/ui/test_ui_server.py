@@ -145,7 +145,7 @@ def test_a_job_whose_process_is_gone_is_lost(served):
     folder = Path(served.settings.folder) / job_id
     (folder / "now.json").unlink()
     described = json.loads((folder / DESCRIPTION).read_text())
-    described["process_created_s"] -= 1000  # the process' number was taken by another
+    described["process_started_s"] -= 1000  # the process' number was taken by another
     (folder / DESCRIPTION).write_text(json.dumps(described))
     (listed,) = served.get("/api/jobs").json()
     assert (listed["state"], listed["alive"]) == ("lost", False)
