@@ -28,6 +28,7 @@ class StateBudget:
         self._used: dict[str, int] = {}
         self._on_disk: dict[str, int] = {}
         self._remedies: dict[str, str] = {}
+        self._known_as: dict[str, str] = {}
 
     @property
     def used_bytes(self) -> int:
@@ -47,6 +48,10 @@ class StateBudget:
         """
         self._remedies[operator] = remedy
 
+    def name(self, operator: str, known_as: str) -> None:
+        """Note by which id users know an operator that the planner has added, for messages."""
+        self._known_as[operator] = known_as
+
     def keep_only(self, operators: Collection[str]) -> None:
         """Forget what other operators take: their state is gone."""
         self._used = {name: taken for name, taken in self._used.items() if name in operators}
@@ -65,13 +70,14 @@ class StateBudget:
         """
         if self.used_bytes + nbytes > self.limit_bytes:
             others = self.used_bytes - self.used_by(operator)
+            named = self._known_as.get(operator, operator)
             beside = f", other operators {format_mib(others)}" if others else ""
             msg = (
-                f"operator {operator!r}: its state of {keys:,} keys takes"
+                f"operator {named!r}: its state of {keys:,} keys takes"
                 f" {format_mib(self.used_by(operator))} and needs {format_mib(nbytes)}"
                 f" more{beside}, but a worker's state may take {format_mib(self.limit_bytes)}"
                 f"{self._beyond}: raise {SETTING}, run more workers,"
-                f" or {self._remedies.get(operator, 'keep fewer keys')}"
+                f" or {self._remedies.get(named, 'keep fewer keys')}"
             )
             raise StateFullError(msg)
         self._used[operator] = self.used_by(operator) + nbytes

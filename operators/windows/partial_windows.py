@@ -73,9 +73,9 @@ class PartialWindows:
         self.deltas = 0
         self.flushes: dict[str, int] = {}
 
-    def open(self, context: InstanceContext) -> None:
-        """Take the memory for state and the operator's name."""
-        self._context = context
+    def open(self, context: InstanceContext, merging: str) -> None:
+        """Take the memory for state, and the id of the operator that merges, for messages."""
+        self._context, self._merging = context, merging
         self._watermark_ns = self._passed_on_ns = context.watermark_ns
         self._groups = self._in_loop = None
 
@@ -298,8 +298,8 @@ class PartialWindows:
         if self._groups is None:
             schema, asked = batch.schema, self._asked
             accumulators = asked.accumulators(schema)
-            name = self._context.operator_id
-            self._results = WindowResults(asked, asked.output_schema(schema, accumulators), name)
+            columns = asked.output_schema(schema, accumulators)
+            self._results = WindowResults(asked, columns, self._merging)
             self._groups = GroupState(
                 schema.select(asked.keys),
                 accumulators,

@@ -7,7 +7,6 @@ closes no window may wait with them: then few rows leave instead of many.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..operators.process import InstanceContext
@@ -47,7 +46,9 @@ class PartialNode(Node):
         self._output = output
         self._held_ns_max = payload.held_ns_max
         self._partial = payload()
-        self._partial.open(replace(context, operator_id=payload.merging))
+        # Its memory is its own: the operator that merges may survive what ends this one.
+        context.state_budget.name(context.operator_id, payload.merging)
+        self._partial.open(context, payload.merging)
         self.metrics.flushes = self._partial.flushes
         self._passed_on_ns = WATERMARK_NONE
 

@@ -73,7 +73,7 @@ TABLE = _names()
 def _partial(asked: Aggregation, budget: StateBudget | None = None) -> PartialWindows:
     context = instance_context(operator_id="partial")
     made = PartialWindows(asked, None)
-    made.open(context if budget is None else replace(context, state_budget=budget))
+    made.open(context if budget is None else replace(context, state_budget=budget), "sums")
     return made
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import whale_ray as whale
 from tests.operators.windows import model
 from tests.operators.windows.driving import AGGREGATES, Emitted, arrivals, batch_of, bounds, check
-from whale_ray.configs.errors import BadRowError
+from whale_ray.configs.errors import BadRowError, StateFullError
 from whale_ray.operators.windows import partial_windows
 from whale_ray.operators.windows.aggregate_windows import AggregateWindows
 from whale_ray.operators.windows.aggregation import Aggregation
@@ -336,6 +336,23 @@ def test_rows_pass_as_they_are_where_memory_for_state_is_short() -> None:
     node.end()
     assert [row["sum"] for row in merger.out.rows] == [10]
     assert (merger.deltas, node.metrics.rows_out, budget.used_bytes) == (0, 2, 0)
+
+
+def test_its_memory_is_not_that_of_the_operator_that_merges_which_may_survive_it() -> None:
+    budget = StateBudget()
+    context = replace(instance_context(operator_id="partial"), state_budget=budget)
+    node = PartialNode(
+        context,
+        0,
+        PartialAggregation(SUMS, measures=False, merging="sums"),
+        Edge(Merger(SUMS, 1), 0),
+    )
+    node.emit(batch_of(FIRST))
+    assert budget.used_bytes > 0
+    with pytest.raises(StateFullError, match="operator 'sums': its state"):
+        budget.take("partial", 1 << 30, 2)
+    budget.keep_only(["sums"])
+    assert budget.used_bytes == 0
 
 
 def test_it_steps_aside_below_two_rows_for_a_delta_and_tries_again() -> None:

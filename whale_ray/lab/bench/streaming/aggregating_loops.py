@@ -137,7 +137,7 @@ def _generated(*, compiled: bool) -> ViewCounts:
     window = TimeWindow("time", _WINDOW_NS, _WINDOW_NS, 0)
     asked = Aggregation(("campaign",), window, (count().alias("views"),))
     partial = PartialWindows(asked, None)
-    partial.open(instance_context())
+    partial.open(instance_context(), "views")
     (chain,) = (one for one in CHAINS if one.name == "campaigns of views")
     loop = AggregatingChain(chain.operators, partial, "compiled")
 
