@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +87,7 @@ def _source(one: OperatorSpec) -> Any:
     from .. import sources
 
     if one.what != SIMULATED:
-        return imported(one.what)(**one.arguments)
+        return _called(one)
     assert one.rate_per_s is not None
     assert one.row_bytes is not None
     return sources.poisson(
@@ -99,6 +100,7 @@ def _source(one: OperatorSpec) -> Any:
 def _process(one: OperatorSpec) -> Callable[[], Process]:
     if one.what != SIMULATED:
         made = imported(one.what)
+        _check_arguments(one, made)
         return partial(made, **one.arguments) if one.arguments else made
     return partial(
         SimulatedProcess,
@@ -114,8 +116,29 @@ def _sink(one: OperatorSpec) -> Any:
     from .. import sinks
 
     if one.what != SIMULATED:
-        return imported(one.what)(**one.arguments)
+        return _called(one)
     return sinks.each(columns(BusyBatches((one.ppt_us or 0.0) * _NS_PER_US)))
+
+
+def _called(one: OperatorSpec) -> Any:
+    made = imported(one.what)
+    _check_arguments(one, made)
+    return made(**one.arguments)
+
+
+def _check_arguments(one: OperatorSpec, made: Any) -> None:
+    if not callable(made):
+        msg = f"{one.what!r} is {made!r:.60}, which cannot be called; name a class or a function"
+        raise InputError(msg)
+    try:
+        signature = inspect.signature(made)
+    except ValueError:  # some of the classes in C tell none
+        return
+    try:
+        signature.bind(**one.arguments)
+    except TypeError as error:
+        msg = f"{one.what!r} does not take these arguments: {error}; it takes {signature}"
+        raise InputError(msg) from error
 
 
 def imported(path: str) -> Any:
@@ -129,10 +152,13 @@ def imported(path: str) -> Any:
         msg = f"{path!r} is no import path; write module:name"
         raise InputError(msg)
     try:
-        return getattr(importlib.import_module(module), name)
-    except ImportError as error:
-        msg = f"{path!r} cannot be imported: {error}"
+        found = importlib.import_module(module)
+    except Exception as error:  # whatever the user's module does
+        why = error if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+        msg = f"{path!r} cannot be imported: {why}"
         raise InputError(msg) from error
+    try:
+        return getattr(found, name)
     except AttributeError as error:
         msg = f"module {module!r} has no {name!r}"
         raise InputError(msg) from error

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from ..configs.errors import InputError
 from ..optimizer.dataflow import Dataflow, DataflowEdge, DataflowNode, Distribution
-from .specification import InputSpec, OperatorSpec, SpecGrouping, SpecKind, TopologySpec
+from .specification import (
+    SIMULATED,
+    InputSpec,
+    OperatorSpec,
+    SpecGrouping,
+    SpecKind,
+    TopologySpec,
+)
 
 __all__ = ["chain_heads", "dataflow_of"]
 
@@ -34,7 +41,8 @@ def dataflow_of(spec: TopologySpec) -> Dataflow:
     """Return a topology's chains, with the sums of what their operators cost.
 
     Raises:
-        InputError: a source has no rate, or an operator of which rows are sent no row_bytes.
+        InputError: a source has no rate, what is not simulated no ppt_us, or an operator of which
+            rows are sent no row_bytes.
         UsageError: see `Dataflow`.
     """
     heads = chain_heads(spec)
@@ -42,6 +50,7 @@ def dataflow_of(spec: TopologySpec) -> Dataflow:
     costs: dict[str, tuple[float, float]] = {}
     edges: list[DataflowEdge] = []
     for one in spec.operators:
+        _check_costs(spec, one)
         head = heads[one.id]
         taken = 1.0 if one.id == head else rows[one.inputs[0].upstream]
         rows[one.id] = taken * one.fan_out
@@ -50,16 +59,25 @@ def dataflow_of(spec: TopologySpec) -> Dataflow:
         costs[head] = ppt_ns + own_ns, each_ns + taken * one.ppt_each_us * _NS_PER_US
         if one.id == head:
             edges += [_edge(spec, heads, rows, feed, head) for feed in one.inputs]
-    nodes = tuple(
-        _node(spec, one, *costs[one.id]) for one in spec.operators if heads[one.id] == one.id
-    )
+    nodes = tuple(_node(one, *costs[one.id]) for one in spec.operators if heads[one.id] == one.id)
     return Dataflow(nodes, tuple(edges))
 
 
-def _node(spec: TopologySpec, one: OperatorSpec, ppt_ns: float, each_ns: float) -> DataflowNode:
+def _check_costs(spec: TopologySpec, one: OperatorSpec) -> None:
+    missing = None
     if one.kind is SpecKind.SOURCE and one.rate_per_s is None:
-        msg = f"{spec.where}, line {one.line}: source {one.id!r} needs rate_per_s to be optimized"
+        missing = "rate_per_s"
+    elif one.what != SIMULATED and one.ppt_us is None:
+        missing = "ppt_us"
+    if missing is not None:
+        msg = (
+            f"{spec.where}, line {one.line}: {one.kind} {one.id!r} needs {missing} to be optimized;"
+            " or let it be measured: whale-ray optimize --measured"
+        )
         raise InputError(msg)
+
+
+def _node(one: OperatorSpec, ppt_ns: float, each_ns: float) -> DataflowNode:
     is_single = any(feed.grouping is SpecGrouping.GLOBAL for feed in one.inputs)
     dop = one.dop or (1 if one.kind is SpecKind.SOURCE else None)
     return DataflowNode(one.id, ppt_ns, each_ns, one.rate_per_s, dop, 1 if is_single else None)

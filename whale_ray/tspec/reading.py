@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from ..configs.errors import InputError
+from ..configs.errors import InputError, UsageError
+from .conditions import parse_condition
 from .document import YamlEntry, mistake_at, read_document
 from .specification import (
     SIMULATED,
@@ -91,8 +92,17 @@ def _operator(name: str, entry: YamlEntry) -> OperatorSpec:
         if not isinstance(changes["arguments"], Mapping):
             raise mistake_at(fields["arguments"], "expected a mapping of names to values")
     made = replace(made, **changes)
+    if kind is SpecKind.FILTER:
+        _check_condition(fields[kind])
     _check_operator(made, fields, entry)
     return made
+
+
+def _check_condition(entry: YamlEntry) -> None:
+    try:
+        parse_condition(entry.text())
+    except UsageError as error:
+        raise mistake_at(entry, str(error)) from error
 
 
 def _check_operator(made: OperatorSpec, fields: Mapping[str, YamlEntry], entry: YamlEntry) -> None:
@@ -100,6 +110,8 @@ def _check_operator(made: OperatorSpec, fields: Mapping[str, YamlEntry], entry: 
     for key in _OF_SOURCES:
         if key in fields and not is_source:
             raise mistake_at(fields[key], f"only a source has {key}")
+    if "rate_per_s" in fields and not made.rate_per_s:
+        raise mistake_at(fields["rate_per_s"], "nothing comes at a rate of 0; it must be greater")
     if is_source and made.inputs:
         raise mistake_at(
             fields["inputs"], f"{made.id!r} is a source, so it reads no other operator"
@@ -125,8 +137,6 @@ def _check_simulated(made: OperatorSpec, fields: Mapping[str, YamlEntry], entry:
     for key in needed.get(made.kind, ("ppt_us", "row_bytes")):
         if key not in fields:
             raise mistake_at(entry, f"{made.id!r} is simulated, so it needs {key}")
-    if "rate_per_s" in fields and not made.rate_per_s:
-        raise mistake_at(fields["rate_per_s"], "nothing comes at a rate of 0; it must be greater")
     if made.arguments:
         raise mistake_at(fields["arguments"], f"{made.id!r} is simulated, and takes no arguments")
 
@@ -172,9 +182,17 @@ def _in_order(
         ready = (one for one in left.values() if all(i.upstream in found for i in one.inputs))
         one = next(ready, None)
         if one is None:
-            cycle = ", ".join(left)
-            raise mistake_at(
-                at[next(iter(left))], f"there is a cycle among {cycle}; a topology has none"
-            )
+            cycle = _cycle_among(left)
+            named = " → ".join((*cycle, cycle[0]))
+            raise mistake_at(at[cycle[0]], f"there is a cycle, {named}; a topology has none")
         found[one.id] = left.pop(one.id)
     return tuple(found.values())
+
+
+def _cycle_among(operators: Mapping[str, OperatorSpec]) -> tuple[str, ...]:
+    """Return a cycle in the order of its rows; each of the operators reads one of them."""
+    walked = [next(iter(operators))]
+    while walked[-1] not in walked[:-1]:
+        feeds = operators[walked[-1]].inputs
+        walked.append(next(one.upstream for one in feeds if one.upstream in operators))
+    return tuple(reversed(walked[walked.index(walked[-1]) + 1 :]))

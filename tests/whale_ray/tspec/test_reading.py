@@ -74,7 +74,22 @@ SINK = "  o: {sink: simulated, inputs: [{from: s}], ppt_us: 0}\n"
             HEAD
             + "  a: {process: m:n, inputs: [{from: b, grouping: all}]}\n"
             + "  b: {process: m:n, inputs: [{from: a, grouping: all}]}\n",
-            "line 4: there is a cycle among a, b",
+            "line 4: there is a cycle, a → b → a; a topology has none",
+        ),
+        (  # what reads the cycle is no part of it
+            HEAD
+            + "  o: {sink: m:n, inputs: [{from: p}]}\n"
+            + SOURCE
+            + "  p: {process: m:n, inputs: [{from: s, grouping: all}, {from: p, grouping: all}]}\n",
+            "line 6: there is a cycle, p → p; a topology has none",
+        ),
+        (
+            HEAD + "  s: {source: m:n, rate_per_s: 0}",
+            "line 4: nothing comes at a rate of 0; it must be greater",
+        ),
+        (
+            HEAD + SOURCE + "  f:\n    filter: 'x > ) 3'\n    inputs: [{from: s}]",
+            r"line 6: 'x > \) 3' is not an expression",
         ),
     ],
 )
@@ -107,7 +122,8 @@ def test_chains_are_one_node_that_costs_what_its_operators_cost():
         + "  f: {filter: 'x > 5', inputs: [{from: s}], ppt_us: 2, fan_out: 0.5, row_bytes: 10}\n"
         + "  g: {filter: 'x > 7', inputs: [{from: f}], ppt_us: 4, fan_out: 0.1, row_bytes: 20}\n"
         + "  p: {process: a:b, inputs: [{from: f, grouping: all}], ppt_us: 3, ppt_each_us: 1}\n"
-        + "  o: {sink: a:b, inputs: [{from: g, grouping: key, by: x, largest_share: 0.2}]}\n"
+        + "  o:\n    sink: a:b\n    ppt_us: 0\n"
+        + "    inputs: [{from: g, grouping: key, by: x, largest_share: 0.2}]\n"
     )
     dataflow = dataflow_of(parse_tspec(text, "x"))
     assert [node.id for node in dataflow.nodes] == ["s", "p", "o"]
@@ -123,10 +139,26 @@ def test_chains_are_one_node_that_costs_what_its_operators_cost():
 
 
 def test_what_is_sent_needs_its_size_to_be_optimized():
-    text = HEAD + SOURCE.replace("simulated", "a:b").replace("row_bytes: 24, ", "")
-    text += "  o: {sink: a:b, inputs: [{from: s, grouping: shuffle}]}"
+    text = HEAD + SOURCE.replace("simulated", "a:b").replace("row_bytes: 24", "ppt_us: 1")
+    text += "  o: {sink: a:b, inputs: [{from: s, grouping: shuffle}], ppt_us: 1}"
     with pytest.raises(InputError, match="x, line 4: 's' needs row_bytes to be optimized"):
         dataflow_of(parse_tspec(text, "x"))
+
+
+@pytest.mark.parametrize(
+    ("operator", "missing"),
+    [
+        ("  s: {source: a:b, ppt_us: 1}\n", "line 4: source 's' needs rate_per_s"),
+        (SOURCE + "  o: {sink: a:b, inputs: [{from: s}]}\n", "line 5: sink 'o' needs ppt_us"),
+        (
+            SOURCE + "  f: {filter: 'x > 5', inputs: [{from: s}]}\n",
+            "line 5: filter 'f' needs ppt_us",
+        ),
+    ],
+)
+def test_a_cost_that_is_not_stated_is_named_and_not_taken_for_nothing(operator, missing):
+    with pytest.raises(InputError, match=f"x, {missing} to be optimized; or let it be measured"):
+        dataflow_of(parse_tspec(HEAD + operator, "x"))
 
 
 words = st.text("abcdefgh", min_size=1, max_size=5)
@@ -135,7 +167,8 @@ numbers = st.floats(0, 1e9).map(lambda number: round(number, 3))
 
 @st.composite
 def specs(draw: st.DrawFn) -> TopologySpec:
-    made = [OperatorSpec("s", SpecKind.SOURCE, "m:n", rate_per_s=draw(numbers), dop=1)]
+    rate_per_s = draw(numbers.filter(bool))
+    made = [OperatorSpec("s", SpecKind.SOURCE, "m:n", rate_per_s=rate_per_s, dop=1)]
     for number in range(draw(st.integers(0, 3))):
         grouping = draw(st.sampled_from([one for one in SpecGrouping if one != "forward"]))
         by = tuple(draw(st.lists(words, min_size=1))) if grouping is SpecGrouping.KEY else ()
@@ -202,12 +235,29 @@ def test_a_condition_that_is_more_than_that_is_refused(text):
         parse_condition(text)
 
 
-def test_an_operator_that_cannot_be_made_is_named_with_its_line():
+def test_an_operator_that_cannot_be_made_is_named_with_its_line(tmp_path, monkeypatch):
+    (tmp_path / "broken_module.py").write_text("raise KeyError('HOME')\n")
+    monkeypatch.syspath_prepend(tmp_path)
     for what, message in [
         ("os", "line 4: 'os' is no import path; write module:name"),
         ("os:nothing", "line 4: module 'os' has no 'nothing'"),
         ("no.such.module:x", "line 4: 'no.such.module:x' cannot be imported"),
+        ("broken_module:x", "line 4: 'broken_module:x' cannot be imported: KeyError: 'HOME'"),
+        ("math:pi", "line 4: 'math:pi' is 3.14.*, which cannot be called"),
+        (
+            "whale_ray.sources:parquet",
+            "line 4: 'whale_ray.sources:parquet' does not take these arguments: missing a"
+            r" required argument: 'path'; it takes \(",
+        ),
     ]:
-        text = HEAD + f"  s: {{source: '{what}', dop: 1}}\n" + SINK
+        text = HEAD + f"  s: {{source: '{what}', dop: 1, arguments: {{row: 3}}}}\n" + SINK
         with pytest.raises(InputError, match=message):
             build_topology(parse_tspec(text, "x"))
+
+
+def test_a_process_that_does_not_take_its_arguments_is_refused_before_the_job_starts():
+    text = HEAD + SOURCE + "  p:\n    process: fractions:Fraction\n    arguments: {nothing: 1}\n"
+    text += "    inputs: [{from: s, grouping: shuffle}]\n"
+    message = "line 6: 'fractions:Fraction' does not take these arguments: got an unexpected"
+    with pytest.raises(InputError, match=message):
+        build_topology(parse_tspec(text, "x"))

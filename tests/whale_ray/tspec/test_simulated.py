@@ -27,7 +27,7 @@ operators:
     fan_out: 0.25
     row_bytes: 32
     dop: 3
-  o: {sink: "whale_ray.sinks:collect", inputs: [{from: p}]}
+  o: {sink: "whale_ray.sinks:collect", inputs: [{from: p}], ppt_us: 0}
 """
 
 
