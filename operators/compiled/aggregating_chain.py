@@ -13,31 +13,19 @@ import numpy as np
 import numpy.typing as npt
 
 from ...transport.wire.arrow import column_from_arrow, column_to_arrow, numbers_from_arrow
-from ...transport.wire.batch import Batch
 from ..expressions.emitters.code import NotCompilable
-from ..transform_bases import Transform
 from .aggregating_text import AggregatingText, CodedKey, write_aggregating_loop
-from .compiled_chain import (
-    COMPILE_AFTER_ROWS,
-    LookupTable,
-    Mode,
-    compiled_or_none,
-    input_arrays,
-    is_kept,
-    made,
-    passed_by_each,
-    rows_of,
-    taken,
-    types_of_inputs,
-)
-from .loop_function import Begin, LoopFunction, begin_beside
+from .chain_loops import ChainLoops, LookupTable, LoopVariant, Mode
+from .loop_arguments import input_arrays, made, passed_by_each, rows_of, taken, types_of_inputs
+from .loop_function import Begin, begin_beside
 
 if TYPE_CHECKING:
+    from ...transport.wire.batch import Batch
     from ...transport.wire.column import Column
     from ...transport.wire.types import Schema
+    from ..transform_bases import Transform
     from ..windows.loop_groups import LoopGroups
     from ..windows.partial_windows import PartialWindows
-    from .loop_text import Step
     from .table_lookup import TableLookup
 
 __all__ = ["Aggregated", "AggregatingChain"]
@@ -70,14 +58,14 @@ class _Coded(NamedTuple):
     values: Column
 
 
-class AggregatingChain:
+class AggregatingChain(ChainLoops["_AggregatingLoop"]):
     """The loops of a chain that end in a partial aggregate.
 
     Args:
         operators: in the order in which rows pass them, maybe none; a table join as its table.
         partial: the aggregate.
-        mode: as for `CompiledChain`.
-        begin: as for `CompiledChain`.
+        mode: as for `ChainLoops`.
+        begin: as for `ChainLoops`.
     """
 
     def __init__(
@@ -87,12 +75,8 @@ class AggregatingChain:
         mode: Mode,
         begin: Begin = begin_beside,
     ) -> None:
-        self._begin = begin
-        self._operators, self._partial, self._mode = tuple(operators), partial, mode
-        self._has_tables = not all(isinstance(one, Transform) for one in operators)
-        self._steps: tuple[Step, ...] = ()
-        self._rows_seen = 0
-        self._variants: dict[tuple[Schema, bool, bool], _AggregatingLoop] = {}
+        super().__init__(operators, mode, begin)
+        self._partial = partial
         self._coded: dict[CodedKey, _Coded] = {}
 
     def aggregate(self, batch: Batch) -> Aggregated | None:
@@ -101,51 +85,26 @@ class AggregatingChain:
         Raises:
             StateFullError: the worker's memory for state is used up.
         """
-        if self._mode == "interpreted" or not batch.num_rows:
+        found = self._fitting(batch)
+        if found is None:
             return None
-        self._rows_seen += batch.num_rows
-        is_due = self._mode == "compiled" or self._rows_seen > COMPILE_AFTER_ROWS
-        if (self._has_tables and not is_due) or not self._partial.takes_from_loop(batch):
-            return None
-        self._look_at_tables()
-        variant = self._variant(batch.schema, nullable=False, has_times=batch.has_times)
-        if variant.text is None:
-            return None
-        columns = [batch.column(name) for name in variant.names]
-        if any(column.validity is not None for column in columns):
-            variant = self._variant(batch.schema, nullable=True, has_times=batch.has_times)
-            if variant.text is None:
-                return None
-            columns = [batch.column(name) for name in variant.names]
-        loop = variant.function.get(at_once=self._mode == "compiled", is_due=is_due)
-        if loop is None:
-            return None
-        variant.find_codes(self._code)
-        return variant.run(loop, batch, columns, self._partial)
+        found.variant.find_codes(self._code)
+        return found.variant.run(found.loop, batch, found.columns, self._partial)
 
     def warm_up(self, schema: Schema, *, has_times: bool) -> bool:
         """Load or compile the loop of rows that are to come; see `CompiledChain.warm_up`.
 
         Returns whether there is one, as far as is known before tables are there.
         """
-        if self._mode == "interpreted" or self._has_tables:
-            return False
-        self._look_at_tables()
-        plain, nullable = (
-            self._variant(schema, nullable=nullable, has_times=has_times)
-            for nullable in (False, True)
-        )
-        plain.function.get(at_once=self._mode == "compiled", is_due=False)
-        nullable.function.get(at_once=False, is_due=False)
-        return plain.text is not None
+        plain = self._prepared(schema, has_times=has_times)
+        return plain is not None and plain.text is not None
 
-    def _look_at_tables(self) -> None:
-        """Forget all loops if a table has other rows."""
-        steps = tuple(one if isinstance(one, Transform) else one.lookup for one in self._operators)
-        if steps != self._steps:
-            self._steps = steps
-            self._variants.clear()
-            self._coded.clear()
+    def _takes(self, batch: Batch) -> bool:
+        return self._partial.takes_from_loop(batch)
+
+    def _forget_loops(self) -> None:
+        super()._forget_loops()
+        self._coded.clear()
 
     def _code(self, lookup: TableLookup, key: CodedKey) -> _Coded:
         """Return the codes of a table's column; the same ones for all loops."""
@@ -156,41 +115,21 @@ class AggregatingChain:
             found = self._coded[key] = _coded(added.column(key.name))
         return found
 
-    def _variant(self, schema: Schema, *, nullable: bool, has_times: bool) -> _AggregatingLoop:
-        key = schema, nullable, has_times
-        found = self._variants.get(key)
-        if found is None:
-            try:
-                text = write_aggregating_loop(
-                    self._steps,
-                    self._partial.asked,
-                    schema,
-                    nullable=nullable,
-                    has_times=has_times,
-                )
-            except NotCompilable:
-                text = None
-            found = self._variants[key] = _AggregatingLoop(schema, text, self._begin)
-        return found
+    def _write(self, schema: Schema, *, nullable: bool, has_times: bool) -> _AggregatingLoop:
+        try:
+            text = write_aggregating_loop(
+                self._steps, self._partial.asked, schema, nullable=nullable, has_times=has_times
+            )
+        except NotCompilable:
+            text = None
+        return _AggregatingLoop(schema, text, self._begin)
 
 
-class _AggregatingLoop:
-    """One loop: for rows of one schema, with or without nulls, with or without event times."""
-
+class _AggregatingLoop(LoopVariant[AggregatingText]):
     def __init__(self, schema: Schema, text: AggregatingText | None, begin: Begin) -> None:
-        self.text = text
-        self.names = () if text is None else tuple(schema.names[at] for at in text.columns)
-        self.function = LoopFunction(
-            self._make, is_kept=text is not None and is_kept(text), begin=begin
-        )
-        self._schema = schema
+        super().__init__(schema, text, begin)
         self._codes: list[npt.NDArray[np.int32]] = []
         self._values: dict[int, Column] = {}
-
-    def _make(self) -> Any:
-        return (
-            None if self.text is None else compiled_or_none(self.text, self._signature(self.text))
-        )
 
     def find_codes(self, code: Callable[[TableLookup, CodedKey], _Coded]) -> None:
         """Learn the codes of keys that are columns of tables, before the first run."""
@@ -201,7 +140,8 @@ class _AggregatingLoop:
             codes, self._values[number] = code(self.text.lookups[key.lookup], key)
             self._codes.append(codes)
 
-    def _signature(self, text: AggregatingText) -> tuple[Any, ...]:
+    def signature(self, text: AggregatingText) -> tuple[Any, ...]:
+        """See `LoopVariant`."""
         import numba
 
         types = [numba.int64, numba.int64, made(np.int64), made(np.int64), taken(np.int64)]

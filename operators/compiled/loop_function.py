@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from threading import Thread
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-__all__ = ["Begin", "LoopFunction", "begin_beside"]
+import numpy as np
+
+if TYPE_CHECKING:
+    from ..expressions.compiled_function import CompiledFunction
+
+__all__ = [
+    "Begin",
+    "LoopFunction",
+    "LoopModule",
+    "begin_beside",
+    "compiled_or_none",
+    "is_kept",
+    "may_be_kept",
+]
 
 _log = logging.getLogger(__name__)
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 Begin: TypeAlias = "Callable[[Callable[[], None]], object]"
 """Begins some work, and returns before it is done."""
@@ -62,3 +77,53 @@ def _noting_failure(work: Callable[[], None]) -> None:
         work()
     except Exception:  # noqa: BLE001  # there is nobody to raise it to; the rows go on without
         _log.exception("whale-ray: a loop cannot be compiled and is interpreted")
+
+
+class LoopModule(Protocol):
+    """What is compiled; attributes as of `LoopText`."""
+
+    @property
+    def text(self) -> str:
+        """See `LoopText`."""
+
+    @property
+    def helpers(self) -> tuple[str, ...]:
+        """See `LoopText`."""
+
+    @property
+    def functions(self) -> Mapping[str, CompiledFunction]:
+        """See `LoopText`."""
+
+
+def compiled_or_none(loop: LoopModule, signature: tuple[Any, ...]) -> Any:
+    """Return the function `loop` of a module; None, with a warning, if numba refuses it."""
+    from numba.core.errors import NumbaError
+
+    from ...transport import generated
+
+    functions = {name: one.dispatcher for name, one in loop.functions.items()}
+    try:
+        return generated.compile_text(
+            loop.text,
+            "loop",
+            signature,
+            {"np": np, **functions},
+            loop.helpers,
+            keep=may_be_kept(loop.functions),
+        )
+    except NumbaError as error:
+        reason = " ".join(_COLOURS.sub("", str(error)).split())[:300]
+        _log.warning("whale-ray: a loop cannot be compiled and is interpreted: %s", reason)
+        return None
+
+
+def is_kept(loop: LoopModule) -> bool:
+    """Return whether a process of this user has compiled a loop before."""
+    from ...transport import generated
+
+    return may_be_kept(loop.functions) and generated.is_kept(loop.text)
+
+
+def may_be_kept(functions: Mapping[str, CompiledFunction]) -> bool:
+    """Return whether the text of a loop says all that its machine code depends on."""
+    return all(one.fingerprint() is not None for one in functions.values())

@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 from ..configs.errors import WhaleError
 from ..operators.compiled.aggregating_chain import AggregatingChain
-from ..operators.compiled.compiled_chain import CompiledChain, Mode
+from ..operators.compiled.chain_loops import Mode
+from ..operators.compiled.compiled_chain import CompiledChain
 from ..operators.transforms import FilterExpression, MapExpressions
 from ..operators.windows.aggregation import evaluated_inputs
 from ..transport.wire.batch import Batch
@@ -29,7 +30,7 @@ class CompiledTransforms:
         nodes: the operators, each fused after the one before it, which nothing else follows.
         ending: the partial aggregate after the last of them, if there is one; then rows end in
             its groups, if the loop takes all operators.
-        mode: whether to compile; see `CompiledChain`.
+        mode: whether to compile; see `ChainLoops`.
     """
 
     def __init__(self, nodes: Iterable[_Chained], ending: PartialNode | None, mode: Mode) -> None:

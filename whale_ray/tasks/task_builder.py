@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from ..configs.errors import InputError
 from ..configs.settings import Settings
-from ..operators.compiled.compiled_chain import Mode
+from ..operators.compiled.chain_loops import Mode
 from ..operators.event_time import EventTimeAssigner
 from ..operators.groupings import All, Key
 from ..operators.joins.table_join import TableJoin

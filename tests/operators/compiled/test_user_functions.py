@@ -17,7 +17,7 @@ import pytest
 import whale_ray as whale
 from whale_ray import col
 from whale_ray.configs.errors import ExpressionError, TopologyError, UserFunctionError
-from whale_ray.operators.compiled.compiled_chain import may_be_kept
+from whale_ray.operators.compiled.loop_function import may_be_kept
 from whale_ray.operators.compiled.loop_text import write_loop
 from whale_ray.operators.expressions.compiled_function import CompiledFunction
 from whale_ray.operators.transforms import MapExpressions
