@@ -79,13 +79,15 @@ class AggregatingChain(ChainLoops["_AggregatingLoop"]):
         self._partial = partial
         self._coded: dict[CodedKey, _Coded] = {}
 
-    def aggregate(self, batch: Batch) -> Aggregated | None:
+    def aggregate(self, batch: Batch, *, may_begin: bool = True) -> Aggregated | None:
         """Aggregate what comes of a batch; None if the operators themselves must take it.
+
+        `may_begin`: whether a loop may begin to be compiled beside the rows.
 
         Raises:
             StateFullError: the worker's memory for state is used up.
         """
-        found = self._fitting(batch)
+        found = self._fitting(batch, may_begin)
         if found is None:
             return None
         found.variant.find_codes(self._code)

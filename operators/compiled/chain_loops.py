@@ -104,6 +104,12 @@ class ChainLoops(ABC, Generic[VariantT]):
         self._steps: tuple[Step, ...] = ()
         self._rows_seen = 0
         self._variants: dict[tuple[Schema, bool, bool], VariantT] = {}
+        self._last_asked: LoopFunction | None = None
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether the loop that the last batch fits is being compiled."""
+        return self._last_asked is not None and self._last_asked.is_coming
 
     @abstractmethod
     def _write(self, schema: Schema, *, nullable: bool, has_times: bool) -> VariantT:
@@ -117,8 +123,11 @@ class ChainLoops(ABC, Generic[VariantT]):
         """Forget all that depends on the rows of tables."""
         self._variants.clear()
 
-    def _fitting(self, batch: Batch) -> Fitting[VariantT] | None:
-        """Return the loop that takes a batch; None if there is none, or none yet."""
+    def _fitting(self, batch: Batch, may_begin: bool) -> Fitting[VariantT] | None:
+        """Return the loop that takes a batch; None if there is none, or none yet.
+
+        `may_begin`: whether it may begin to be compiled beside the rows.
+        """
         if self._mode == "interpreted" or not batch.num_rows:
             return None
         self._rows_seen += batch.num_rows
@@ -133,7 +142,8 @@ class ChainLoops(ABC, Generic[VariantT]):
             columns = [batch.column(name) for name in variant.names]
             if nullable or all(column.validity is None for column in columns):
                 break
-        loop = variant.function.get(at_once=self._mode == "compiled", is_due=is_due)
+        self._last_asked = variant.function
+        loop = variant.function.get(at_once=self._mode == "compiled", is_due=is_due and may_begin)
         return None if loop is None else Fitting(variant, loop, columns)
 
     def _prepared(self, schema: Schema, *, has_times: bool) -> VariantT | None:

@@ -50,9 +50,12 @@ class Passing(NamedTuple):
 class CompiledChain(ChainLoops["_Variant"]):
     """The loops of a chain, from batches to batches."""
 
-    def pass_through(self, batch: Batch) -> Passing | None:
-        """Return what comes of a batch; None if the operators themselves must take it."""
-        found = self._fitting(batch)
+    def pass_through(self, batch: Batch, *, may_begin: bool = True) -> Passing | None:
+        """Return what comes of a batch; None if the operators themselves must take it.
+
+        `may_begin`: whether a loop may begin to be compiled beside the rows.
+        """
+        found = self._fitting(batch, may_begin)
         return None if found is None else found.variant.run(found.loop, batch, found.columns)
 
     def warm_up(self, schema: Schema, *, has_times: bool) -> int:

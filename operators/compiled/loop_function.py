@@ -41,8 +41,13 @@ class LoopFunction:
 
     def __init__(self, make: Callable[[], Any], *, is_kept: bool, begin: Begin) -> None:
         self._make, self._is_kept, self._begin = make, is_kept, begin
-        self._begun = False
+        self._begun = self._ended = False
         self._function: Any = None
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether it is being compiled."""
+        return self._begun and not self._ended
 
     def get(self, *, at_once: bool, is_due: bool) -> Any:
         """Return the function; None while it is not there, or if it is refused.
@@ -60,7 +65,10 @@ class LoopFunction:
         return self._function
 
     def _compile(self) -> None:
-        self._function = self._make()
+        try:
+            self._function = self._make()
+        finally:
+            self._ended = True
 
 
 def begin_beside(work: Callable[[], None]) -> None:

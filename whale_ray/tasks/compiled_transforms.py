@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from ..configs.errors import WhaleError
@@ -31,11 +32,20 @@ class CompiledTransforms:
         ending: the partial aggregate after the last of them, if there is one; then rows end in
             its groups, if the loop takes all operators.
         mode: whether to compile; see `ChainLoops`.
+        longer: the same operators with more before them. While a loop of one of these is being
+            compiled, none is begun here: this one's rows may soon go through that.
     """
 
-    def __init__(self, nodes: Iterable[_Chained], ending: PartialNode | None, mode: Mode) -> None:
+    def __init__(
+        self,
+        nodes: Iterable[_Chained],
+        ending: PartialNode | None,
+        mode: Mode,
+        longer: Sequence[CompiledTransforms] = (),
+    ) -> None:
         self._nodes = tuple(nodes)
         self._ending = ending
+        self._longer = longer  # grows while the loops of a task are made
         operators = [
             one.table if isinstance(one, TableJoinNode) else one.transform for one in self._nodes
         ]
@@ -59,6 +69,16 @@ class CompiledTransforms:
         ending = () if self._ending is None else (self._ending.context.operator_id,)
         return (*(node.context.operator_id for node in self._nodes), *ending)
 
+    @property
+    def is_coming(self) -> bool:
+        """Whether a loop is being compiled that takes rows such as the last ones."""
+        aggregating = self._aggregating
+        return self._chain.is_coming or (aggregating is not None and aggregating.is_coming)
+
+    @property
+    def _waits(self) -> bool:
+        return self.is_coming or any(one.is_coming for one in self._longer)
+
     def take(self, batch: Batch) -> bool:
         """Take rows; return False if the operators themselves must."""
         if self._aggregate(batch):
@@ -67,7 +87,7 @@ class CompiledTransforms:
             return False
         first = self._nodes[0]
         with first.guard(batch):
-            passed = self._chain.pass_through(batch)
+            passed = self._chain.pass_through(batch, may_begin=not self._waits)
         if passed is None:
             return False
         last = self._count(batch.num_rows, passed.counts, passed.schemas)
@@ -83,7 +103,7 @@ class CompiledTransforms:
         first = self._nodes[0] if self._nodes else ending
         with first.guard(batch):
             try:
-                passed = self._aggregating.aggregate(batch)
+                passed = self._aggregating.aggregate(batch, may_begin=not self._waits)
             except WhaleError:
                 raise
             except Exception:
@@ -130,17 +150,24 @@ def compile_transforms(nodes: Iterable[Node], mode: Mode) -> None:
     for node in nodes:
         if isinstance(node, PartialNode):
             endings[id(node)] = node
-            node.compiled = CompiledTransforms((), node, mode)
         elif isinstance(node, TableJoinNode) or (
             isinstance(node, TransformNode)
             and isinstance(node.transform, FilterExpression | MapExpressions)
         ):
             found[id(node)] = node
+    longer: defaultdict[int, list[CompiledTransforms]] = defaultdict(list)
     for node in found.values():
         chain: list[_Chained] = [node]
         while (after := found.get(id(chain[-1].output))) is not None:
             chain.append(after)
-        node.compiled = CompiledTransforms(chain, endings.get(id(chain[-1].output)), mode)
+        ending = endings.get(id(chain[-1].output))
+        node.compiled = loops = CompiledTransforms(chain, ending, mode, longer[id(node)])
+        for shorter in chain[1:]:
+            longer[id(shorter)].append(loops)
+        if ending is not None:
+            longer[id(ending)].append(loops)
+    for number, ending in endings.items():
+        ending.compiled = CompiledTransforms((), ending, mode, longer[number])
 
 
 def warm_up_loops(

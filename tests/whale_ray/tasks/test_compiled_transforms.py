@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from threading import Event
+from threading import enumerate as enumerate_threads
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 import whale_ray as whale
 from whale_ray import functions
+from whale_ray.operators.compiled import chain_loops
+from whale_ray.transport import generated
 
 ROWS = 1000
 
@@ -155,3 +160,35 @@ def test_a_loop_that_ends_in_a_partial_aggregate_gives_the_same_rows_and_counts(
     assert sum(row["total"] for row in results) == 2 * sum(views)
     assert counts["views"] == (ROWS, 334)
     assert counts["totals.partial"][0] == len(views)
+
+
+def test_while_the_loop_of_all_operators_is_compiled_no_other_is_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[str] = []
+    job_has_ended = Event()
+    compile_text = generated.compile_text
+
+    def compiling(text: str, *arguments: Any, **options: Any) -> Any:
+        begun.append(text)
+        assert job_has_ended.wait(60)
+        return compile_text(text, *arguments, **options)
+
+    monkeypatch.setattr(generated, "compile_text", compiling)
+    monkeypatch.setattr(generated, "is_kept", lambda text: False)
+    monkeypatch.setattr(chain_loops, "COMPILE_AFTER_ROWS", 0)
+    before = set(enumerate_threads())
+    topology = whale.Topology("one-loop")
+    rows = topology.source(whale.sources.arrow(_table()), id="rows", event_time="at")
+    views = rows.filter(whale.col("kind") == "view", id="views").select("at", "n", id="numbers")
+    windows = views.filter(whale.col("n") > 2).group_by(whale.window("at", "100 milliseconds"))
+    totals = windows.agg(functions.sum("n").alias("total"), aggregation="late_merge")
+    totals.sink(whale.sinks.collect(), id="totals")
+    try:
+        whale.run(topology, settings={"runtime.source_batch_rows": 64})
+        (loop,) = begun
+        assert "index[place] = used" in loop  # it adds groups: it ends in the aggregate
+    finally:
+        job_has_ended.set()
+        for thread in set(enumerate_threads()) - before:
+            thread.join()
