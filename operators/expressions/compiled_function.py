@@ -66,6 +66,7 @@ class CompiledFunction:
             )
         self._arity = len(inspect.signature(function).parameters)
         self._dispatcher: Any = None
+        self._loop: Any = None
 
     def __call__(self, *columns: Expression | str | float) -> Expression:
         """Return the expression that calls it with these columns; numbers are constants.
@@ -92,6 +93,28 @@ class CompiledFunction:
 
             self._dispatcher = njit(nogil=True, error_model="numpy")(self.function)
         return self._dispatcher
+
+    @property
+    def loop(self) -> Any:
+        """The loop `loop(valid, results, *columns)` that calls it for every row that is valid.
+
+        It is kept as long as the function, and compiled for each combination of types once.
+        """
+        if self._loop is None:
+            from ...transport.compiling import njit
+
+            names = [f"a{at}" for at in range(self._arity)]
+            values = ", ".join(f"{name}[i]" for name in names)
+            text = (
+                f"def loop(valid, results, {', '.join(names)}):\n"
+                "    for i in range(len(results)):\n"
+                "        if valid[i]:\n"
+                f"            results[i] = function({values})\n"
+            )
+            namespace = {"function": self.dispatcher, "__name__": __name__}
+            exec(text, namespace)  # noqa: S102 - made here
+            self._loop = njit(nogil=True, error_model="numpy")(namespace["loop"])
+        return self._loop
 
     def result_type(self, arguments: tuple[Any, ...]) -> Any:
         """Return numba's type of the result for arguments of these types of numba's.

@@ -46,30 +46,27 @@ _UNIT_SECONDS = {"minute": 60, "hour": 3600, "day": SECONDS_PER_DAY}
 
 def year(loop: LoopWriter, value: Code) -> Code:
     """Return the year."""
-    days = _days(loop, value)
-    return _part(loop, value, f"{_months(loop, days)} // 12 + 1970")
+    return _of_months(loop, value, "// 12 + 1970")
 
 
 def quarter(loop: LoopWriter, value: Code) -> Code:
     """Return the quarter."""
-    return _part(loop, value, f"{_months(loop, _days(loop, value))} // 3 % 4 + 1")
+    return _of_months(loop, value, "// 3 % 4 + 1")
 
 
 def month(loop: LoopWriter, value: Code) -> Code:
     """Return the month."""
-    return _part(loop, value, f"{_months(loop, _days(loop, value))} % 12 + 1")
+    return _of_months(loop, value, "% 12 + 1")
 
 
 def dayofmonth(loop: LoopWriter, value: Code) -> Code:
     """Return the day of the month."""
-    days = _days(loop, value)
-    return _part(loop, value, f"{days} - {_first_day(loop, days, 'month')} + 1")
+    return _day_of(loop, value, "month")
 
 
 def dayofyear(loop: LoopWriter, value: Code) -> Code:
     """Return the day of the year."""
-    days = _days(loop, value)
-    return _part(loop, value, f"{days} - {_first_day(loop, days, 'year')} + 1")
+    return _day_of(loop, value, "year")
 
 
 def dayofweek(loop: LoopWriter, value: Code) -> Code:
@@ -250,6 +247,17 @@ def _first_day(loop: LoopWriter, days: str, unit: str) -> str:
 
 def _part(loop: LoopWriter, value: Code, text: str) -> Code:
     return loop.typed(pa.int32(), text, value.valid)
+
+
+def _of_months(loop: LoopWriter, value: Code, computed: str) -> Code:
+    """Return what the text `computed` makes of the whole months since 1970-01."""
+    return _part(loop, value, f"{_months(loop, _days(loop, value))} {computed}")
+
+
+def _day_of(loop: LoopWriter, value: Code, unit: str) -> Code:
+    """Return the day of a year or month, 1 = its first."""
+    days = _days(loop, value)
+    return _part(loop, value, f"{days} - {_first_day(loop, days, unit)} + 1")
 
 
 def _clock_part(loop: LoopWriter, value: Code, unit_s: int, parts: int) -> Code:

@@ -30,8 +30,6 @@ _STORAGE = {
     pa.bool_(): "?",
     pa.date32(): "i4",
 }
-_LOOPS: dict[tuple[Any, tuple[Any, ...]], Any] = {}
-"""Loops over columns of this process, by the compiled function and the types of its arguments."""
 
 
 def call(*arguments: Any) -> Value:
@@ -48,7 +46,7 @@ def call(*arguments: Any) -> Value:
             valid &= not_null
     results = np.zeros(rows, _STORAGE[kind])
     if rows:
-        _loop_of(function, types)(valid, results, *arrays)
+        function.loop(valid, results, *arrays)
     return from_numpy(results, None if valid.all() else valid, kind)
 
 
@@ -114,23 +112,3 @@ def _raw(value: Value, rows: int) -> tuple[Any, Any]:
         value = value.cast(pa.uint8())
     data, valid = to_numpy(value, rows)
     return np.ascontiguousarray(data).view(_storage(kind)), valid
-
-
-def _loop_of(function: CompiledFunction, types: tuple[Any, ...]) -> Any:
-    """Return the loop that calls a function for every row."""
-    key = function.dispatcher, types
-    if key not in _LOOPS:
-        from ....transport.compiling import njit
-
-        names = [f"a{at}" for at in range(len(types))]
-        values = ", ".join(f"{name}[i]" for name in names)
-        text = (
-            f"def loop(valid, results, {', '.join(names)}):\n"
-            "    for i in range(len(results)):\n"
-            "        if valid[i]:\n"
-            f"            results[i] = function({values})\n"
-        )
-        namespace = {"function": function.dispatcher, "__name__": __name__}
-        exec(text, namespace)  # noqa: S102 - made here
-        _LOOPS[key] = njit(nogil=True, error_model="numpy")(namespace["loop"])
-    return _LOOPS[key]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import random
 import time
+import weakref
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -232,3 +234,14 @@ def test_times_are_whole_numbers_of_their_unit() -> None:
     column = Column.of([0, 5_000_000, None], DataType.parse("timestamp[us, tz=UTC]"))
     batch = Batch(Schema.of(t="timestamp[us, tz=UTC]"), [column], 3)
     assert seconds("t").evaluate(batch).to_pylist() == [0, 5, None]
+
+
+def test_the_loop_over_columns_goes_with_its_function() -> None:
+    function = CompiledFunction(lambda x: x + 1)
+    results = np.zeros(3, np.int64)
+    function.loop(np.array([True, False, True]), results, np.array([4, 5, 6]))
+    assert results.tolist() == [5, 0, 7]
+    loop = weakref.ref(function.loop)
+    del function
+    gc.collect()
+    assert loop() is None
