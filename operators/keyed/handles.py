@@ -133,14 +133,10 @@ class SumHandle(Handle):
         self.set(0)
 
 
-class ValueHandle(Handle):
-    """A value of fixed width, or none."""
+class _MaybeAbsent(Handle):
+    """What handles have in common whose keys may have no value."""
 
-    __slots__ = ("_decode", "_encode")
-
-    def __init__(self, declaration: StateDeclaration, keyed: KeyedStore, cursor: Cursor) -> None:
-        super().__init__(declaration, keyed, cursor)
-        self._encode, self._decode = codec_of(declaration.type)
+    __slots__ = ()
 
     @property
     def exists(self) -> bool:
@@ -149,6 +145,16 @@ class ValueHandle(Handle):
             return bool(self._bits[self._cursor[0]] & self._mask)
         except TypeError as error:
             self._refused(error)
+
+
+class ValueHandle(_MaybeAbsent):
+    """A value of fixed width, or none."""
+
+    __slots__ = ("_decode", "_encode")
+
+    def __init__(self, declaration: StateDeclaration, keyed: KeyedStore, cursor: Cursor) -> None:
+        super().__init__(declaration, keyed, cursor)
+        self._encode, self._decode = codec_of(declaration.type)
 
     def get(self, default: Any = None) -> Any:
         """Return the key's value, or `default` if it has none."""
@@ -216,7 +222,7 @@ class Extreme(ValueHandle):
         self.set(value)
 
 
-class BytesHandle(Handle):
+class BytesHandle(_MaybeAbsent):
     """A text or binary value, or none."""
 
     __slots__ = ("_heap", "_is_text")
@@ -225,14 +231,6 @@ class BytesHandle(Handle):
         super().__init__(declaration, keyed, cursor)
         self._heap = keyed.heap
         self._is_text = declaration.type.is_text
-
-    @property
-    def exists(self) -> bool:
-        """Whether the key has a value."""
-        try:
-            return bool(self._bits[self._cursor[0]] & self._mask)
-        except TypeError as error:
-            self._refused(error)
 
     def get(self, default: Any = None) -> Any:
         """Return the key's value, or `default` if it has none."""

@@ -184,7 +184,49 @@ def _check_detachable(assignment: Assignment) -> None:
                 raise UsageError(msg)
 
 
-class RayRunner(JobRunner):
+class _ControllerRunner(JobRunner):
+    """A job that runs under a controller actor, and what the actor is asked for."""
+
+    def __init__(self, job_id: str, controller: ActorHandle[Any]) -> None:
+        self._job_id = job_id
+        self._controller = controller
+
+    def metrics(self) -> JobMetrics:
+        """Return the newest counters; empty if the controller does not answer."""
+        if not ray.is_initialized():  # a remote call would start another Ray
+            return _NO_METRICS
+        try:
+            packed = ray.get(self._controller.metrics.remote(), timeout=_ANSWER_TIMEOUT_S)
+        except RayError:
+            return _NO_METRICS
+        metrics = pickle.loads(packed)  # noqa: S301  # from our own controller
+        assert isinstance(metrics, JobMetrics)
+        return metrics
+
+    def reconfigure(self, request: ReconfigurationRequest) -> None:
+        """See `JobRunner.reconfigure`."""
+        _answer_of(self._controller.reconfigure.remote(pickle.dumps(request)))
+
+    def stop_with_savepoint(self) -> None:
+        """See `JobRunner.stop_with_savepoint`."""
+        _answer_of(self._controller.stop_with_savepoint.remote())
+
+    def request_savepoint(self) -> int:
+        """See `JobRunner.request_savepoint`."""
+        return int(_answer_of(self._controller.request_savepoint.remote()))
+
+    def savepoint_of(self, number: int) -> str | None:
+        """See `JobRunner.savepoint_of`; None, too, if the controller does not answer."""
+        if not ray.is_initialized():
+            return None
+        try:
+            place = ray.get(self._controller.savepoint_of.remote(number), timeout=_ANSWER_TIMEOUT_S)
+        except RayError:
+            return None
+        return None if place is None else str(place)
+
+
+class RayRunner(_ControllerRunner):
     """A job that runs under a controller actor and ends with this process.
 
     A thread waits for the end of the job and then removes its actors, even if no method is called.
@@ -200,8 +242,7 @@ class RayRunner(JobRunner):
         room: Room,
         follows_output: bool,
     ) -> None:
-        self._job_id = job_id
-        self._controller = controller
+        super().__init__(job_id, controller)
         self._members = members
         self._workers = workers
         self._session = session
@@ -254,30 +295,10 @@ class RayRunner(JobRunner):
         except RayActorError:
             return "finishing"
 
-    def metrics(self) -> JobMetrics:
-        """See `JobRunner.metrics`."""
-        return _metrics_of(self._controller)
-
     def stop(self, drain: bool) -> None:
         """See `JobRunner.stop`."""
         if ray.is_initialized():  # else Ray has ended the job
             self._controller.stop.remote(drain)
-
-    def reconfigure(self, request: ReconfigurationRequest) -> None:
-        """See `JobRunner.reconfigure`."""
-        _reconfigure(self._controller, request)
-
-    def stop_with_savepoint(self) -> None:
-        """See `JobRunner.stop_with_savepoint`."""
-        _answer_of(self._controller.stop_with_savepoint.remote())
-
-    def request_savepoint(self) -> int:
-        """See `JobRunner.request_savepoint`."""
-        return int(_answer_of(self._controller.request_savepoint.remote()))
-
-    def savepoint_of(self, number: int) -> str | None:
-        """See `JobRunner.savepoint_of`."""
-        return _savepoint_of(self._controller, number)
 
     def join(self, timeout_s: float) -> JobOutcome | None:
         """See `JobRunner.join`; a Ray that was started for this job is stopped at its end."""
@@ -287,12 +308,11 @@ class RayRunner(JobRunner):
         return self._outcome
 
 
-class DetachedRunner(JobRunner):
+class DetachedRunner(_ControllerRunner):
     """A job that outlives this process; its outcome is not reported, only its output remains."""
 
     def __init__(self, job_id: str, controller: ActorHandle[Any]) -> None:
-        self._job_id = job_id
-        self._controller = controller
+        super().__init__(job_id, controller)
         try:
             ray.get(controller.start_detached.remote())
         except RayTaskError as error:
@@ -312,29 +332,9 @@ class DetachedRunner(JobRunner):
         except RayError:
             return "gone"
 
-    def metrics(self) -> JobMetrics:
-        """Return the newest counters; empty after the end of the job."""
-        return _metrics_of(self._controller)
-
     def stop(self, drain: bool) -> None:
         """See `JobRunner.stop`."""
         self._controller.stop.remote(drain)
-
-    def reconfigure(self, request: ReconfigurationRequest) -> None:
-        """See `JobRunner.reconfigure`."""
-        _reconfigure(self._controller, request)
-
-    def stop_with_savepoint(self) -> None:
-        """See `JobRunner.stop_with_savepoint`."""
-        _answer_of(self._controller.stop_with_savepoint.remote())
-
-    def request_savepoint(self) -> int:
-        """See `JobRunner.request_savepoint`."""
-        return int(_answer_of(self._controller.request_savepoint.remote()))
-
-    def savepoint_of(self, number: int) -> str | None:
-        """See `JobRunner.savepoint_of`."""
-        return _savepoint_of(self._controller, number)
 
     def join(self, timeout_s: float) -> JobOutcome | None:
         """Raise UsageError: a detached job cannot be waited for."""
@@ -347,35 +347,6 @@ class DetachedRunner(JobRunner):
 
 def _reason(error: BaseException) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), repr(error))
-
-
-def _metrics_of(controller: ActorHandle[Any]) -> JobMetrics:
-    """Return the newest counters of a job; empty if its controller does not answer."""
-    if not ray.is_initialized():  # a remote call would start another Ray
-        return _NO_METRICS
-    try:
-        packed = ray.get(controller.metrics.remote(), timeout=_ANSWER_TIMEOUT_S)
-    except RayError:
-        return _NO_METRICS
-    metrics = pickle.loads(packed)  # noqa: S301  # from our own controller
-    assert isinstance(metrics, JobMetrics)
-    return metrics
-
-
-def _reconfigure(controller: ActorHandle[Any], request: ReconfigurationRequest) -> None:
-    """Send a request to a job's controller; raises what `_answer_of` does."""
-    _answer_of(controller.reconfigure.remote(pickle.dumps(request)))
-
-
-def _savepoint_of(controller: ActorHandle[Any], number: int) -> str | None:
-    """Return where a savepoint is; None if there is none, or the controller does not answer."""
-    if not ray.is_initialized():
-        return None
-    try:
-        place = ray.get(controller.savepoint_of.remote(number), timeout=_ANSWER_TIMEOUT_S)
-    except RayError:
-        return None
-    return None if place is None else str(place)
 
 
 def _answer_of(call: Any) -> Any:
