@@ -1,7 +1,9 @@
 """Finding the record of one key in one call: for handles, whose keys come one by one from Python.
 
-Unpacking an array costs a compiled function as much as finding a key. So all that `index` works on
-stands in one vector, by address, and the vector's address is the only argument.
+Unpacking an array argument costs a compiled function as much as finding a key. So a vector holds
+the addresses of all that `index` works on, and the vector's address is the only argument. The two
+functions that take it both make arrays of the addresses, in the same lines: handing these arrays on
+from a function of their own is not known to cost nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """How a compiled loop adds a row to the state of its group: text for each accumulator that has one.
 
-The lines do what `Accumulator.update` does for one row, to the last bit, on the fields of a record
-`r`. A field is named `a<number of the aggregate>_<field>`. In a loop a value of an input is there
-for every row; where it is null, its `valid` is false.
+The lines do for one row what `Accumulator.update` does, with the same bits as the result. They
+change the fields of a record `r`, named `a<number of the aggregate>_<field>`. In a loop an input
+has a value in every row; where it is null, its `valid` is false.
+
+The arithmetic is that of `kernels`, written a second time: a kernel takes whole columns and an
+array for each field, a loop has one row and one record. Tests compare the results of both.
 """
 
 from __future__ import annotations

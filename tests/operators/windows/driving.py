@@ -122,3 +122,11 @@ def arrivals(times_ns: st.SearchStrategy[int]) -> st.SearchStrategy[Any]:
         text=st.none() | st.sampled_from(["", "a", "ab", "é", "\U0001f40b"]),
     )
     return st.lists(st.tuples(st.lists(event, max_size=12), times_ns), max_size=6)
+
+
+def take(operator: Process, keys: Sequence[int], time_ns: int) -> None:
+    """Give an operator a row of each key, all of one event time and with texts that name it."""
+    columns = {"key": keys, "number": [time_ns] * len(keys), "text": [f"at {time_ns}"] * len(keys)}
+    schema = whale.Schema.of(key="int64", number="int64", text="string")
+    batch = Batch.from_pydict(columns, schema).with_times(np.full(len(keys), time_ns))
+    operator.on_batch(batch, Emitted())

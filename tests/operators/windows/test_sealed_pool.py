@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import whale_ray as whale
-from tests.operators.windows.driving import Emitted
+from tests.operators.windows.driving import Emitted, take
 from whale_ray.operators.keyed.changed_keys import VERSIONS_MAX, latest_rows
 from whale_ray.operators.snapshots import StateChunk
 from whale_ray.operators.windows.aggregation import Aggregation
@@ -38,13 +38,6 @@ def opened(name: str = "sessions") -> RowWindows:
     assert isinstance(operator, RowWindows)
     operator.open(replace(instance_context(operator_id="windows"), keys=(KEYS,)))
     return operator
-
-
-def take(operator: RowWindows, keys: Sequence[int], time_ns: int) -> None:
-    columns = {"key": keys, "number": [time_ns] * len(keys), "text": [f"at {time_ns}"] * len(keys)}
-    schema = whale.Schema.of(key="int64", number="int64", text="string")
-    batch = Batch.from_pydict(columns, schema).with_times(np.full(len(keys), time_ns))
-    operator.on_batch(batch, Emitted())
 
 
 def rows_of(batches: Sequence[Batch]) -> Counter[str]:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import whale_ray as whale
-from tests.operators.windows.driving import Emitted
+from tests.operators.windows.driving import Emitted, take
 from whale_ray.operators.snapshots import StateChunk
 from whale_ray.operators.windows.aggregate_windows import AggregateWindows
 from whale_ray.operators.windows.aggregation import Aggregation
@@ -30,13 +30,6 @@ def opened() -> AggregateWindows:
     operator = AggregateWindows(Aggregation(KEYS, TimeWindow("time", 1_000, 1_000, 0), AGGREGATES))
     operator.open(replace(instance_context(operator_id="windows"), keys=(KEYS,)))
     return operator
-
-
-def take(operator: AggregateWindows, keys: Sequence[int], time_ns: int) -> None:
-    columns = {"key": keys, "number": [time_ns] * len(keys), "text": [f"at {time_ns}"] * len(keys)}
-    schema = whale.Schema.of(key="int64", number="int64", text="string")
-    batch = Batch.from_pydict(columns, schema).with_times(np.full(len(keys), time_ns))
-    operator.on_batch(batch, Emitted())
 
 
 def rows_of(batches: Sequence[Batch]) -> Counter[str]:
