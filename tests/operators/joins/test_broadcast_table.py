@@ -138,6 +138,7 @@ def test_rows_are_those_of_the_model(
     with pytest.MonkeyPatch.context() as patch:
         if small:  # several batches of rows, pieces of results, and much compaction
             patch.setattr(row_log, "_BATCH_BYTES_MAX", 200)
+            patch.setattr(row_log, "_SPILLED_BYTES_MIN", 100)
             patch.setattr(broadcast_table, "_MERGED_BYTES_MAX", 200)
             patch.setattr(table_index, "_PAIRS_MAX", 3)
             patch.setattr(broadcast_table, "_DEAD_ROWS_MIN", 1)
