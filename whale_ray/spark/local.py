@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..configs.errors import ResourceError
 from ..configs.extras import require_extra
@@ -22,7 +22,7 @@ from .java_errors import kept_readable
 from .java_processes import start_apart, stopped_afterwards
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @contextmanager
@@ -74,3 +74,19 @@ def spark_locally(app_name: str, settings: SparkSettings | None = None) -> Itera
         with stopped_afterwards(stop, stop), kept_readable():
             make_active(session)
             yield session
+
+
+def drop_and_observe(rows: DataFrame, metrics: Mapping[str, str]) -> dict[str, Any]:
+    """Have Spark make rows with all their columns, and drop them; return metrics of them.
+
+    Args:
+        rows: to make.
+        metrics: name → aggregate in SQL, computed as the rows go by.
+    """
+    from pyspark.sql import Observation
+    from pyspark.sql.functions import expr
+
+    found = Observation()
+    observed = rows.observe(found, *(expr(sql).alias(name) for name, sql in metrics.items()))
+    observed.write.format("noop").mode("overwrite").save()
+    return found.get

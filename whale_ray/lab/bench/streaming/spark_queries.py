@@ -16,11 +16,19 @@ from typing import Any
 
 from ....transport.clock import SystemClock
 from .answers import Answer
-from .inputs import ADS, bound_ms, event_time_of, stream_path
+from .inputs import ADS, AT_SAME_RATE, bound_ms, event_time_of, stream_path
 from .timing import Ran, Runner
 from .workloads import workload_named
 
-__all__ = ["QUERIES", "batch_runner", "missing", "query", "session", "streaming_runner"]
+__all__ = [
+    "BATCH_QUERIES",
+    "QUERIES",
+    "batch_runner",
+    "missing",
+    "query",
+    "session",
+    "streaming_runner",
+]
 
 PARTITIONS = 2
 """Of shuffles."""
@@ -37,6 +45,11 @@ QUERIES = {
     "hopping window, count per auction": _grouped(
         "window(date_time, '10 seconds', '2 seconds'), auction", "bids", "bids"
     ),
+    "NEXMark 0, all bids": "SELECT auction, bidder, price, date_time, extra FROM bids",
+    "NEXMark 1, prices in euros": (
+        "SELECT auction, bidder, price * 0.908D AS price, date_time, extra FROM bids"
+    ),
+    "NEXMark 2, bids on some auctions": "SELECT auction, price FROM bids WHERE auction % 123 = 0",
     "NEXMark 8, new users": (
         "SELECT DISTINCT id, name, person.window FROM"
         " (SELECT id, name, window(date_time, '10 seconds') AS window FROM persons) AS person JOIN"
@@ -47,11 +60,12 @@ QUERIES = {
         "session_window(date_time, '10 seconds'), bidder", "bids", "bid_count"
     ),
     "NB7, highest price per auction": (
-        "SELECT auction, max(price) AS highest FROM nb_bids"
-        " GROUP BY window(date_time, '60 seconds'), auction"
+        "SELECT auction, window(date_time, '60 seconds').start AS window_start,"
+        " max(price) AS highest FROM nb_bids GROUP BY window(date_time, '60 seconds'), auction"
     ),
     "NB8, auctions of new sellers": (
-        "SELECT auction.seller, auction.id AS auction, auction.extra, person.extra AS about FROM"
+        "SELECT auction.seller, auction.id AS auction, auction.extra, person.extra AS about,"
+        " person.window.start AS window_start FROM"
         " (SELECT *, window(date_time, '12 hours') AS window FROM nb_auctions) AS auction JOIN"
         " (SELECT *, window(date_time, '12 hours') AS window FROM nb_sellers) AS person"
         " ON auction.seller = person.id AND auction.window = person.window"
@@ -63,6 +77,33 @@ QUERIES = {
     ),
 }
 """Workload → its query, over the streams' names and `ads`."""
+
+BATCH_QUERIES = {
+    **QUERIES,
+    "NEXMark 4, average of the highest bids": (
+        "SELECT category, CAST(sum(final) AS DOUBLE) / count(*) AS avg_final FROM"
+        " (SELECT /*+ BROADCAST(auction) */ id, category, max(price) AS final"
+        f" FROM bids JOIN auctions_{AT_SAME_RATE} AS auction ON auction = id"
+        " WHERE bids.date_time BETWEEN auction.date_time AND expires GROUP BY id, category)"
+        " GROUP BY category"
+    ),
+    "NEXMark 5, hot items": (
+        "SELECT auction, window_start, num FROM"
+        " (SELECT *, max(num) OVER (PARTITION BY window_start) AS most FROM"
+        " (SELECT auction, first - INTERVAL '2' SECOND * hop AS window_start, sum(bids) AS num"
+        " FROM (SELECT auction, window(date_time, '2 seconds').start AS first, count(*) AS bids"
+        " FROM bids GROUP BY auction, window(date_time, '2 seconds'))"
+        " LATERAL VIEW explode(sequence(0, 4)) AS hop GROUP BY auction, window_start))"
+        " WHERE num = most"
+    ),
+    "NEXMark 7, highest bid": (
+        "SELECT /*+ BROADCAST(top) */ auction, price, bidder, date_time, extra FROM"
+        " (SELECT *, window(date_time, '10 seconds').start AS start FROM bids) AS bid JOIN"
+        " (SELECT window(date_time, '10 seconds').start AS start, max(price) AS price"
+        " FROM bids GROUP BY window(date_time, '10 seconds')) AS top USING (start, price)"
+    ),
+}
+"""As `QUERIES`, with those that Structured Streaming 3.5 cannot run on streams."""
 
 
 def missing() -> str | None:
@@ -126,14 +167,16 @@ def query(workload: str, folder: Path) -> Any:
     spark = session()
     if stream_path(folder, ADS).exists():
         spark.read.parquet(str(stream_path(folder, ADS))).createOrReplaceTempView(ADS)
-    return spark.sql(QUERIES[workload])
+    return spark.sql(BATCH_QUERIES[workload])
 
 
 def _counted(results: Any, workload: str) -> Answer:
-    """Have Spark count and add up results; this takes the place of a sink."""
-    total = workload_named(workload).total
-    (row,) = results.selectExpr("count(*)", f"coalesce(sum({total}), 0)").collect()
-    return Answer(*map(int, row))
+    """Have Spark make results with all columns, which it counts and adds up on the way."""
+    from ....spark.local import drop_and_observe
+
+    metrics = {"rows": "count(*)", "total": f"coalesce(sum({workload_named(workload).total}), 0)"}
+    found = drop_and_observe(results, metrics)
+    return Answer(**{name: int(value) for name, value in found.items()})
 
 
 def _timed(compute: Any, found: list[Answer]) -> Ran:

@@ -106,7 +106,7 @@ SYSTEMS = (
     System(
         "Spark batch, all cores",
         spark_queries.batch_runner,
-        tuple(spark_queries.QUERIES),
+        tuple(spark_queries.BATCH_QUERIES),
         spark_queries.missing,
     ),
     System(
