@@ -128,7 +128,7 @@ $(RUNTIME): pyproject.toml $(CONSTRAINTS) | $(CREATED)
 	@echo "[2/$(STEPS)] whale-ray with all extras, about 720 MB to load and 1,595 MB on disk: some minutes"
 	@$(INSTALL) ".[all]"
 	@$(BIN)/python -c '$(SHOW_SOURCES)' $(VENV)/src
-	@env -u NUMBA_CACHE_DIR $(BIN)/whale-ray compile || echo "the first job compiles instead"
+	@unset NUMBA_CACHE_DIR; $(BIN)/whale-ray compile || echo "the first job compiles instead"
 	@touch $@
 
 $(DEV): $(RUNTIME)

@@ -184,9 +184,10 @@ def fresh_clone(tmp_path):
 def test_the_first_run_sets_up_in_numbered_steps_and_the_second_skips_them(fresh_clone):
     first = fresh_clone("run", "ARGS=--limit 5")
     assert first.returncode == 0, first.stderr
-    *steps, work = first.stdout.splitlines()
+    *steps, compiled, work = first.stdout.splitlines()
     assert [step[:5] for step in steps] == ["[1/2]", "[2/2]"]
     assert all("MB" in step for step in steps)
+    assert compiled == "whale-ray compile"
     assert work == "whale-ray run ride-hailing --limit 5"
     assert fresh_clone("run").stdout.splitlines() == ["whale-ray run ride-hailing"]
 
@@ -207,7 +208,9 @@ def test_new_requirements_are_installed_at_the_next_run(fresh_clone, name):
     later = stamp.stat().st_mtime + 10
     os.utime(fresh_clone.clone / name, (later, later))
     again = fresh_clone("run")
-    assert [line[:5] for line in again.stdout.splitlines()[:-1]] == ["[2/2]"]
+    step, *work = again.stdout.splitlines()
+    assert step.startswith("[2/2]")
+    assert work == ["whale-ray compile", "whale-ray run ride-hailing"]
 
 
 @pytest.mark.parametrize("too_old", [None, 1])

@@ -52,9 +52,14 @@ class LatencyHistogram:
         return int(self._counts.sum())
 
     def __getstate__(self) -> tuple[bytes, bytes, int]:
-        """Only the buckets that are in use are sent and copied: few of 1,024."""
-        used = np.flatnonzero(self._counts)
-        return used.astype(np.int16).tobytes(), self._counts[used].tobytes(), self.sum_ns
+        """Only the buckets that are in use are sent and copied: few of 1,024.
+
+        They are looked for in a copy, since the worker's loop goes on counting meanwhile, and numpy
+        refuses to find the elements of an array in which their number changes.
+        """
+        counts = self._counts.copy()
+        used = np.flatnonzero(counts)
+        return used.astype(np.int16).tobytes(), counts[used].tobytes(), self.sum_ns
 
     def __setstate__(self, state: tuple[bytes, bytes, int]) -> None:
         used, counts, self.sum_ns = state

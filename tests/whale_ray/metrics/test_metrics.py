@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +27,22 @@ def test_a_quantile_is_right_within_a_bucket(latencies_ns: list[int], quantile: 
 
 def test_without_rows_there_is_no_quantile() -> None:
     assert LatencyHistogram().quantile_ms(0.5) is None
+
+
+def test_a_histogram_is_pickled_from_a_copy_while_its_worker_counts_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    histogram = LatencyHistogram()
+    histogram.add(1_000, 2)
+    find = np.flatnonzero
+
+    def find_while_the_worker_counts(counts: np.ndarray) -> np.ndarray:
+        histogram.add(5_000_000, 3)
+        return find(counts)
+
+    monkeypatch.setattr(np, "flatnonzero", find_while_the_worker_counts)
+    assert pickle.loads(pickle.dumps(histogram)).rows == 2  # noqa: S301  # made here
+    assert histogram.rows == 5
 
 
 def test_rates_busy_and_blocked_are_shares_of_the_time_between_snapshots() -> None:
