@@ -95,6 +95,24 @@ def test_two_runs_are_drawn_in_one_chart(ui, page):
     series = page.locator("figure").first.locator("details tbody th")
     # The second run is drawn once its record has been read, behind the first one.
     expect(series).to_have_text([f"rows ({job_id})" for job_id in runs_compared(page)])
+    assert_accessible(page)
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate(DARK_GRID) > 0
+    page.emulate_media(color_scheme="dark", media="print")  # paper is white
+    assert page.evaluate(DARK_GRID) == 0
+
+
+DARK_GRID = """async () => {
+  const frame = () => new Promise((drawn) => requestAnimationFrame(drawn));
+  for (let count = 0; count < 3; count += 1) await frame(); // the chart is drawn in the next one
+  const canvas = document.querySelector("figure canvas");
+  const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  let found = 0;
+  for (let i = 0; i < data.length; i += 4)
+    found += data[i + 3] === 255 && [0, 1, 2].every((channel) => data[i + channel] === 0x44);
+  return found;
+}"""
+"""How many pixels of the first chart have the colour of the grid in the dark scheme."""
 
 
 def runs_compared(page: Page) -> list[str]:
