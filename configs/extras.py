@@ -43,7 +43,9 @@ EXTRAS: Final[Mapping[str, Extra]] = MappingProxyType(
         "postgres": Extra(("psycopg",), "tables of Postgres"),
         "plots": Extra(("matplotlib",), "what --plots and `whale-ray simulate` draw"),
         "kafka": Extra(("confluent_kafka",), "sources and sinks of Kafka's topics"),
-        "bench": Extra(("zmq",), "ZeroMQ, which `whale-ray bench transport` compares with"),
+        "bench": Extra(
+            ("zmq", "rocksdict"), "ZeroMQ and RocksDB, which `whale-ray bench` compares with"
+        ),
         "prometheus": Extra(("prometheus_client",), "metrics that Prometheus reads"),
         "opentelemetry": Extra(
             ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.exporter.otlp.proto.grpc"),

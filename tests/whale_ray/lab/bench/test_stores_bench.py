@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ from whale_ray.lab.bench.checkpoints import stores
 
 @pytest.mark.parametrize("name", stores.STORES)
 def test_a_store_has_the_counts_and_sums_of_all_rows(name: str, tmp_path: Path) -> None:
-    if name == "RocksDB" and find_spec("rocksdict") is None:
-        pytest.skip("rocksdict is not installed")
     store = stores.STORES[name](tmp_path, 4 << 20)
     rates, expected = stores.rates_of(store, 100_000, 0.01)
     assert set(rates) == {"Zipf", "uniform"}

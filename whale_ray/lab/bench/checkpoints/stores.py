@@ -2,8 +2,7 @@
 
 Each takes the same batches of keys, whose counts and sums it adds to those that it has, and runs
 in a process whose memory the kernel limits to the same: pages of files, caches and memtables
-together. None of them logs or syncs: checkpoints are what a state survives by. RocksDB takes part
-if `rocksdict` is installed.
+together. None of them logs or syncs: checkpoints are what a state survives by.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .... import functions
+from ....configs.extras import install_command, lacking
 from ....operators.windows.aggregate_windows import AggregateWindows
 from ....operators.windows.aggregation import Aggregation
 from ....state.budget import StateBudget
@@ -159,7 +158,7 @@ class _RocksStore:
     """RocksDB: all keys of a batch are read together, and written together."""
 
     def __init__(self, folder: Path, memory_bytes: int) -> None:
-        self._rocks: Any = import_module("rocksdict")  # not installed where types are checked
+        self._rocks: Any = import_module("rocksdict")  # of the extra `bench`, and without types
         options = self._rocks.Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_write_buffer_size(memory_bytes // 8)
@@ -211,8 +210,8 @@ def store_rows(folder: Path, quick: bool) -> list[BenchRow]:
     case = {"keys": keys, "memory MiB": (memory_bytes + BESIDE_BYTES) >> 20}
     rows = []
     for number, (name, make) in enumerate(STORES.items()):
-        if make is _RocksStore and find_spec("rocksdict") is None:
-            missing = f"{name}: not measured, not installed (pip install rocksdict)"
+        if make is _RocksStore and "rocksdict" in lacking("bench"):
+            missing = f"{name}: not measured, not installed ({install_command('bench')})"
             rows.append(BenchRow(missing, case, 0.0, "M rows/s"))
             continue
         own = folder / str(number)
