@@ -341,8 +341,10 @@ class IdempotentWriter(SinkWriter):
         self._rows += batch.num_rows
 
     def stage(self) -> Staged:
-        """Wait until all rows have arrived, and return their number."""
+        """Wait until all rows have arrived, also those of earlier epochs; return their number."""
         stage = self._cut_rows()
+        for sent in self._cut:
+            sent.complete()
         return Staged(self._context.instance, 0) if stage is None else stage()
 
     def stage_epoch(self, epoch: int) -> Staged | None:
