@@ -13,9 +13,9 @@
 Every step takes what the step before it returned on all workers.
 
 Each turn of the loop takes at most one frame from every ring and one batch from every source, hands
-it through the operators, and sends what is due. While the markers of a checkpoint are on their way,
-sources are read only in turns in which no ring had a frame. When a turn moved nothing, the worker
-sleeps on its doorbell until somebody rings or something falls due (DESIGN 3, Slash 4.4.3).
+it through the operators, and sends what is due. While a stage waits for the marker of a checkpoint,
+sources are read only in turns in which no ring had a frame for it. When a turn moved nothing, the
+worker sleeps on its doorbell until somebody rings or something falls due (DESIGN 3, Slash 4.4.3).
 """
 
 from __future__ import annotations
@@ -221,16 +221,20 @@ class Worker:
         stop_at_ns = None if budget_ns is None else self._clock.monotonic_ns() + budget_ns
         transports = self._opened.transports
         self._meter.begin()
-        while not (all(task.done for task in self._tasks) and transports.ended and self._is_kept):
-            now_ns = self._clock.monotonic_ns()
-            if stop_at_ns is not None and now_ns >= stop_at_ns:
-                return None
-            self._apply_pending_commands(attempt)
-            self._charge_waiting(now_ns)
-            if not self._turn(now_ns):
-                self._sleep(now_ns, stop_at_ns)
-                self._idle_since_ns = now_ns
-        self._turn_at_ns = 0
+        try:
+            while not (
+                all(task.done for task in self._tasks) and transports.ended and self._is_kept
+            ):
+                now_ns = self._clock.monotonic_ns()
+                if stop_at_ns is not None and now_ns >= stop_at_ns:
+                    return None
+                self._apply_pending_commands(attempt)
+                self._charge_waiting(now_ns)
+                if not self._turn(now_ns):
+                    self._sleep(now_ns, stop_at_ns)
+                    self._idle_since_ns = now_ns
+        finally:
+            self._turn_at_ns = 0
         return self.snapshot()
 
     def stage(self, attempt: int, _finals: tuple[object, ...] = ()) -> StagedOutput:
@@ -381,13 +385,15 @@ class Worker:
     def _turn(self, now_ns: int) -> bool:
         """Give every reader, task and writer one turn; return whether anything moved."""
         self._opened.limit_in_flight(now_ns)
-        progress = False
+        progress = rings_first = False
         for reader in self._readers:
             if reader.poll(now_ns):
                 self._meter.charge(reader.stage)
                 progress = True
-        # Markers wait behind what is in the rings, so that goes first while they are on their way.
-        rings_first = progress and self._epochs is not None and self._epochs.under_way
+                # Its marker waits behind what is in the rings, so that goes first.
+                rings_first |= self._epochs is not None and self._epochs.waits_for_marker(
+                    reader.stage
+                )
         if self._epochs is not None:
             progress |= self._epochs.turn(now_ns)
         for task in self._tasks:

@@ -66,10 +66,12 @@ class WorkerEpochs:
         """Whether commands of the controller wait for the loop."""
         return bool(self._commands)
 
-    @property
-    def under_way(self) -> bool:
-        """Whether markers of an epoch have not come to all stages yet."""
-        return self._epoch is not None
+    def waits_for_marker(self, stage: int) -> bool:
+        """Whether the marker of the epoch under way has not come to a local stage yet."""
+        if self._epoch is None:
+            return False
+        found = self.by_stage[stage]
+        return not found.ended and found.behind < self._epoch
 
     @property
     def ended(self) -> bool:

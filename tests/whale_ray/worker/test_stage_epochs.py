@@ -208,4 +208,4 @@ def test_rings_are_emptied_before_sources_are_read_on_while_markers_are_on_their
             job.turn()
         assert worker._epochs is not None
         worker._epochs.turn(job.now_ns)
-        assert not worker._epochs.under_way
+        assert not any(worker._epochs.waits_for_marker(reader.stage) for reader in worker._readers)
