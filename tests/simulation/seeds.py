@@ -48,7 +48,7 @@ class Scenario:
     name: str
     """What the command line finds it by: a name in SCENARIOS, `module:attribute`, or
     `file.py:attribute`."""
-    play: Callable[[Simulator], None]
+    play: Callable[[Simulator], object]
     """Adds nodes to an empty simulator, runs it, and raises if it does not reach its goal."""
 
 

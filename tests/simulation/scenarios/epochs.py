@@ -463,8 +463,4 @@ def play(simulation: Simulator) -> Job:
     return job
 
 
-def _play(simulation: Simulator) -> None:
-    play(simulation)
-
-
-SCENARIO = Scenario("epochs", _play)
+SCENARIO = Scenario("epochs", play)

@@ -209,8 +209,4 @@ def play(simulation: Simulator) -> Play:
     return played
 
 
-def _play(simulation: Simulator) -> None:
-    play(simulation)
-
-
-SCENARIO = Scenario("merging", _play)
+SCENARIO = Scenario("merging", play)

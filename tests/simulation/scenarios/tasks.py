@@ -184,8 +184,4 @@ def play(simulation: Simulator) -> Play:
     return played
 
 
-def _play(simulation: Simulator) -> None:
-    play(simulation)
-
-
-SCENARIO = Scenario("tasks", _play)
+SCENARIO = Scenario("tasks", play)
