@@ -117,9 +117,8 @@ class Sampler:
         """Take how often, at most, members tell their counters and samples are made."""
         self._workers = workers
         self._silence_s = _SILENT_INTERVALS * interval_s
-        self._heard: dict[
-            int, tuple[int | None, float]
-        ] = {}  # member → its newest snapshot, since when
+        # By member: when its newest snapshot was taken, and since when that is the newest.
+        self._heard: dict[int, tuple[int | None, float]] = {}
         self._places = {operator_id: place for place, operator_id in enumerate(operator_ids)}
         self._latencies: dict[str, LatencyHistogram] = {}
         self._attempt = 0

@@ -81,9 +81,7 @@ class RunReader:
 
         None if the run is gone, or another version's.
         """
-        led = is_led(
-            folder
-        )  # looked up before the sample: a job that ends in between says so there
+        led = is_led(folder)  # before the sample is read, which says so if the job ends in between
         now = _read(folder / NOW, FORMAT)
         if now is None:
             described = self.description(folder)
