@@ -207,6 +207,10 @@ class PoissonReader(SourceReader):
         self._scheduled_from = begin if scheduled_from is None else scheduled_from
         random = np.random.default_rng([source.seed, _CONTENT, chunk])
         made = source.columns(np.arange(first, first + CHUNK_ROWS), random)
+        if not isinstance(made, Mapping):
+            kind = type(made).__name__
+            msg = f"poisson: columns() returned a {kind}; return a dict from names to arrays"
+            raise InputError(msg)
         gaps_ns = self._gaps.exponential(1.0, CHUNK_ROWS) * self._mean_gap_ns
         gaps_ns[: self._scheduled_from] = 0
         self._due_ns = (self._last_ns + np.cumsum(gaps_ns).astype(np.int64))[:count]

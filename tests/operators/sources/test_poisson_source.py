@@ -122,6 +122,9 @@ def test_golden_messages() -> None:
         "poisson() needs a function columns(rows, random) that returns a mapping of column name "
         "to values"
     )
+    assert message_of(columns=lambda rows, random: [1, 2]) == (
+        "poisson: columns() returned a list; return a dict from names to arrays"
+    )
     assert message_of(columns=lambda rows, random: {"x": [1, 2]}) == (
         "poisson: columns() returned 2 values for 'x'; return one for each of the 1024 row numbers"
     )
