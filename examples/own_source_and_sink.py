@@ -112,8 +112,9 @@ def read_squares(sink):
         return [{"n": n} for (n,) in database.execute("select n from squares")] if known else []
 
 
-def main(folder="."):
+def main(folder="out/squares"):
     folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(folder / "numbers.db")) as database, database:
         database.execute("drop table if exists numbers")
         database.execute("create table numbers (n integer)")

@@ -9,6 +9,7 @@ import ast
 import functools
 import io
 import re
+import subprocess
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +21,9 @@ ROOT = Path(__file__).parents[1]
 PARTS = ("configs", "transport", "state", "operators", "whale_ray")
 MAY_PRINT = ("whale_ray/cli/", "whale_ray/lab/bench/")
 CLOCK = "transport/clock.py"
+
+TOP = {"README.md", "LICENSE", "CHANGELOG.md", "ARCHITECTURE.md", "Makefile", "pyproject.toml"}
+TOP |= {*PARTS, "tests", "docs", "examples", ".ci", ".gitignore"}
 
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
@@ -71,6 +75,13 @@ def calls_in(path: Path) -> Iterator[tuple[ast.Call, str]]:
 def test_there_is_something_to_check():
     assert len(PRODUCT) > 10
     assert {name_of(path).split("/")[0] for path in PRODUCT} == set(PARTS)
+
+
+def test_what_is_tracked_at_the_top_is_meant_to_be_there():
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert {path.split("/")[0] for path in tracked.stdout.split("\0") if path} == TOP
 
 
 def test_no_file_is_too_long():
