@@ -20,6 +20,9 @@ ARGS ?=
 TEST_WORKERS ?= 3
 SHARED_OUT := --numprocesses $(TEST_WORKERS) --dist loadfile --durations 20
 
+# Images for containers often set it. Every process of a test would then compile all byte code again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Installs whale-ray itself, editable, with the extras that are named, in the versions that are pinned.
 INSTALL = $(PIP) install --quiet --constraint $(CONSTRAINTS) --editable
 
