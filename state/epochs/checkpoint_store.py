@@ -125,6 +125,15 @@ class CheckpointStore:
             claim.start_beating()
         return claim
 
+    def check_new(self, job: str, topology: str, *, take_over: bool = False) -> None:
+        """Raise what `take_claim` would raise for a job that restores nothing."""
+        if self._newest(None) is None:
+            return
+        if take_over:  # the claim of a job that is alive stays its own
+            self._begin_from(job, topology, None)
+        else:
+            self.take_claim(job, topology, beats=False).close()
+
     def _begin_from(
         self, job: str, topology: str, restore: RestorePoint | None
     ) -> ManifestName | None:

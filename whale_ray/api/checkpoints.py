@@ -70,6 +70,18 @@ class CheckpointOptions:
                 raise UsageError(msg)
         return settings
 
+    def check_folder(self, job_id: str, topology: str, settings: Settings) -> None:
+        """Refuse a job that begins anew where another one has left checkpoints, or still runs.
+
+        Raises:
+            OutputError: another job uses the folder.
+            InputError: it holds checkpoints from which the job could go on, or cannot be read.
+        """
+        url = settings.checkpoints.url
+        if url and self.restore is None:
+            take_over = settings.checkpoints.take_over
+            CheckpointStore.at(url).check_new(job_id, topology, take_over=take_over)
+
     def restored(self, assignment: Assignment) -> Assignment:
         """Return a job that continues where `restore` says; raises what `restore_point` does."""
         if self.restore is None:

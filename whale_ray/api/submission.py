@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeAlias, cast
 
-from ..configs.errors import UsageError, WhaleError
+from ..configs.errors import OutputError, UsageError, WhaleError
 from ..configs.loading import load_settings
 from ..configs.settings import Settings
 from ..control.supervisor import ALIVE, Supervisor
@@ -409,16 +409,20 @@ def _assign(
     options: CheckpointOptions = _NO_CHECKPOINTS,
     decisions: Decisions = (),
 ) -> Assignment:
-    preflight(
-        unprepared,
-        checkpoints=bool(settings.checkpoints.url),
-        restores=options.restore is not None,
-    )
+    job_id = new_job_id(unprepared.name)
+    try:
+        preflight(
+            unprepared,
+            checkpoints=bool(settings.checkpoints.url),
+            restores=options.restore is not None,
+        )
+    except OutputError:
+        options.check_folder(job_id, unprepared.name, settings)  # the output may be of its last job
+        raise
     if not needs_cluster:
         _warn_of_requests(unprepared)
     logical = prepare_operators(prune_columns(unprepared), settings, needs_cluster)
     physical: PhysicalPlan = plan(logical, settings, workers, nodes=nodes)
-    job_id = new_job_id(unprepared.name)
     assignment = Assignment(job_id, physical, settings, decisions=decisions)
     warn_without_checkpoints(assignment, unbounded_sources(logical))
     return options.restored(assignment)

@@ -20,6 +20,8 @@ def test_a_second_job_is_refused_and_one_that_takes_over_lets_the_first_commit_n
     state = tmp_path / "state"
     first = whale.submit(numbers(tmp_path), on="processes", workers=2, checkpoints=state, **OFTEN)
     until(lambda: len(visible(tmp_path)) == GATE, "the first half is not visible")
+    with pytest.raises(OutputError, match=r"is in use by job numbers-"):  # not: remove the output
+        whale.submit(numbers(tmp_path), on="processes", checkpoints=state)
     second = whale.submit(
         numbers(tmp_path), on="processes", workers=1, checkpoints=state, restore="latest", **OFTEN
     )

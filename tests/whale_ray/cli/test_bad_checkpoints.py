@@ -221,6 +221,20 @@ def test_what_cannot_be_gone_on_from_is_one_line_and_loses_nothing(
     assert last_counts() == sorted((k, len(range(k, ROWS, 7))) for k in range(7))
 
 
+@pytest.mark.parametrize("more", [[], ["--set", "checkpoints.take_over=true"]])
+def test_a_job_that_begins_anew_is_not_told_to_remove_the_output_of_the_last_one(
+    more: list[str], here: Path, capsys: Any
+) -> None:
+    Path("out").mkdir()
+    Path("out", "part").touch()
+    assert main([*RUN, *more]) == 2
+    assert "go on from it (restore='latest')" in capsys.readouterr().err
+    Path("st").rename("kept")
+    assert main([*RUN, *more]) == 1
+    assert re.search(r"the output '.*/out' exists; name another", capsys.readouterr().err)
+    assert not Path("st").exists()
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
