@@ -123,7 +123,13 @@ def _sink(one: OperatorSpec) -> Any:
 def _called(one: OperatorSpec) -> Any:
     made = imported(one.what)
     _check_arguments(one, made)
-    return made(**one.arguments)
+    try:
+        return made(**one.arguments)
+    except WhaleError:
+        raise
+    except Exception as error:  # whatever the user's function does
+        msg = f"{one.what!r} raised {type(error).__name__}: {error}"
+        raise InputError(msg) from error
 
 
 def _check_arguments(one: OperatorSpec, made: Any) -> None:

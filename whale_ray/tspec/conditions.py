@@ -47,7 +47,7 @@ def parse_condition(text: str) -> Expression:
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError) as error:
-        msg = f"{text!r} is not an expression: {getattr(error, 'msg', error)}"
+        msg = f"{text!r:.80} is not an expression: {getattr(error, 'msg', error)}"
         raise UsageError(msg) from error
     return _expression(tree, text)
 
@@ -72,8 +72,8 @@ def _expression(node: ast.AST, text: str) -> Expression:
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _BINARY:
             return _made(_BINARY[type(op)], [left, right], text)
     msg = (
-        f"{text!r}: {ast.unparse(node)} is more than columns, constants, comparisons, arithmetic,"
-        " and, or, not"
+        f"{text!r:.80}: {ast.unparse(node):.80} is more than columns, constants, comparisons,"
+        " arithmetic, and, or, not"
     )
     raise UsageError(msg)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import reprlib
 from collections.abc import Callable, Collection, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..configs.errors import InputError
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["YamlEntry", "mistake_at", "read_document"]
 
 Value = TypeVar("Value")
+
+TEXT_CHARACTERS_MAX: Final = 4 << 20
+"""Of a file: far more than 10,000 operators take."""
 
 
 class YamlEntry:
@@ -80,25 +84,25 @@ class YamlEntry:
         """Return a text; InputError if it is none."""
         value = self.value()
         if not isinstance(value, str):
-            raise mistake_at(self, f"expected a text, found {value!r:.60}")
+            raise mistake_at(self, f"expected a text, found {_shown(value)}")
         return value
 
-    def integer(self, at_least: int = 0) -> int:
-        """Return a whole number; InputError if it is none, or too small."""
+    def integer(self, *, at_least: int = 0, at_most: int) -> int:
+        """Return a whole number; InputError if it is none, or not between the bounds."""
         value = self.value()
-        if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
-            message = f"expected a whole number of at least {at_least}, found {value!r:.60}"
-            raise mistake_at(self, message)
-        return value
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        if not is_number or not at_least <= value <= at_most:
+            bounds = f"at least {at_least} and at most {at_most:,}"
+            raise mistake_at(self, f"expected a whole number of {bounds}, found {_shown(value)}")
+        return int(value)
 
-    def number(self, *, at_most: float = float("inf")) -> float:
-        """Return a number of at least 0; InputError if it is none."""
+    def number(self, *, at_most: float) -> float:
+        """Return a number of at least 0; InputError if it is none, or greater than the bound."""
         value = _without_dot(self.value())
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not 0 <= value <= at_most or value == float("inf"):
-            bound = "" if at_most == float("inf") else f" and at most {at_most:g}"
-            message = f"expected a number of at least 0{bound}, found {value!r:.60}"
-            raise mistake_at(self, message)
+        if not is_number or not 0 <= value <= at_most:
+            bounds = f"at least 0 and at most {at_most:,.13g}"
+            raise mistake_at(self, f"expected a number of {bounds}, found {_shown(value)}")
         return float(value)
 
     def choice(self, kind: Callable[[str], Value], known: Collection[str]) -> Value:
@@ -125,6 +129,11 @@ def _without_dot(value: Any) -> Any:
     return value
 
 
+def _shown(value: Any) -> str:
+    """Return a value for a message; in a bounded time, also of aliases of aliases of aliases."""
+    return f"{reprlib.repr(value):.60}"
+
+
 def mistake_at(entry: YamlEntry, message: str) -> InputError:
     """Return an error that names the file and the line."""
     return InputError(f"{entry.place}: {message}")
@@ -143,12 +152,22 @@ def read_document(text: str, where: str) -> YamlEntry:
     """
     import yaml
 
+    if len(text) > TEXT_CHARACTERS_MAX:
+        msg = f"{where}: it has {len(text):,} characters; at most {TEXT_CHARACTERS_MAX:,} are read"
+        raise InputError(msg)
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.reader.ReaderError as error:  # which counts characters, and no lines
+        line = text.count("\n", 0, error.position) + 1
+        msg = f"{where}, line {line}: the character {chr(error.character)!r} is not allowed"
+        raise InputError(msg) from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        msg = f"{where}{line}: {getattr(error, 'problem', None) or 'not YAML'}"
+        line_text = f", line {mark.line + 1}" if mark else ""
+        msg = f"{where}{line_text}: {getattr(error, 'problem', None) or 'not YAML'}"
+        raise InputError(msg) from error
+    except RecursionError as error:
+        msg = f"{where}: its values are nested too deeply"
         raise InputError(msg) from error
     if node is None:
         msg = f"{where}: the file is empty"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from ..configs.errors import InputError, UsageError
+from ..api.topology.checks import PARALLELISM_MAX, check_name
+from ..configs.errors import InputError, TopologyError, UsageError
 from .conditions import parse_condition
 from .document import YamlEntry, mistake_at, read_document
 from .specification import (
@@ -24,8 +26,20 @@ __all__ = ["VERSION", "parse_tspec", "read_tspec"]
 
 VERSION: Final = 1
 
-_NUMBERS: Final = ("ppt_us", "ppt_each_us", "fan_out", "row_bytes", "rate_per_s")
-_COUNTS: Final = ("dop", "batch_rows", "rows")
+_NUMBERS: Final = {
+    "ppt_us": 1e10,  # almost three hours for a row
+    "ppt_each_us": 1e10,
+    "fan_out": 1e6,
+    "row_bytes": float(16 << 20),  # of the largest slice (`transport.mms_bytes`)
+    "rate_per_s": 1e12,
+}
+"""Fields that are numbers, and the largest of each."""
+
+_COUNTS: Final = {"dop": PARALLELISM_MAX, "batch_rows": 10**9, "rows": 10**15}
+"""Fields that are whole numbers, and the largest of each."""
+
+_RATE_PER_S_MIN: Final = 1e-6  # a row in 12 days; schedules are in 64-bit nanoseconds
+_SOURCE_ROW_BYTES_MAX: Final = 1 << 16  # a simulated source makes 1,024 rows at once, so 64 MiB
 _FIELDS: Final = (*SpecKind, "arguments", "inputs", *_NUMBERS, *_COUNTS)
 _OF_SOURCES: Final = ("rate_per_s", "rows")
 
@@ -52,22 +66,39 @@ def parse_tspec(text: str, where: str) -> TopologySpec:
         InputError: it says something that makes no sense.
     """
     document = read_document(text, where)
+    try:
+        return _parsed(document, where)
+    except RecursionError as error:
+        msg = f"{where}: its values are nested too deeply, or contain themselves"
+        raise InputError(msg) from error
+
+
+def _parsed(document: YamlEntry, where: str) -> TopologySpec:
     entries = document.check_keys(("tspec", "topology", "operators"))
     for key in ("tspec", "topology", "operators"):
         if key not in entries:
             raise mistake_at(document, f"{key} is missing")
-    if entries["tspec"].value() != VERSION:
-        version = entries["tspec"].value()
+    version = entries["tspec"].value()
+    if isinstance(version, bool) or version != VERSION:
         raise mistake_at(entries["tspec"], f"it is of version {version!r:.20}; this is {VERSION}")
+    name = _name(entries["topology"], entries["topology"].text(), "topology name")
     operators = {
-        name: _operator(name, entry) for name, entry in entries["operators"].items().items()
+        _name(entry, one, "operator id"): _operator(one, entry)
+        for one, entry in entries["operators"].items().items()
     }
     if not operators:
         raise mistake_at(entries["operators"], "there is no operator")
     at = entries["operators"].items()
     for operator in operators.values():
         _check_inputs(operator, operators, at[operator.id])
-    return TopologySpec(entries["topology"].text(), _in_order(operators, at), where)
+    return TopologySpec(name, _in_order(operators, at), where)
+
+
+def _name(entry: YamlEntry, name: str, what: Literal["topology name", "operator id"]) -> str:
+    try:
+        return check_name(name, what)
+    except TopologyError as error:
+        raise mistake_at(entry, str(error)) from error
 
 
 def _operator(name: str, entry: YamlEntry) -> OperatorSpec:
@@ -79,12 +110,12 @@ def _operator(name: str, entry: YamlEntry) -> OperatorSpec:
     kind = kinds[0]
     made = OperatorSpec(name, kind, fields[kind].text(), line=entry.line)
     changes: dict[str, Any] = {}
-    for key in _NUMBERS:
+    for key, at_most in _NUMBERS.items():
         if key in fields:
-            changes[key] = fields[key].number()
-    for key in _COUNTS:
+            changes[key] = fields[key].number(at_most=at_most)
+    for key, count_max in _COUNTS.items():
         if key in fields:
-            changes[key] = fields[key].integer(at_least=1)
+            changes[key] = fields[key].integer(at_least=1, at_most=count_max)
     if "inputs" in fields:
         changes["inputs"] = tuple(_input(one) for one in fields["inputs"].each())
     if "arguments" in fields:
@@ -94,6 +125,8 @@ def _operator(name: str, entry: YamlEntry) -> OperatorSpec:
     made = replace(made, **changes)
     if kind is SpecKind.FILTER:
         _check_condition(fields[kind])
+    elif made.what != SIMULATED:
+        _check_import_path(fields[kind])
     _check_operator(made, fields, entry)
     return made
 
@@ -105,13 +138,22 @@ def _check_condition(entry: YamlEntry) -> None:
         raise mistake_at(entry, str(error)) from error
 
 
+def _check_import_path(entry: YamlEntry) -> None:
+    module, _, name = entry.text().partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
+        message = f"{entry.text()!r:.60} is no import path; write module:name, or {SIMULATED}"
+        raise mistake_at(entry, message)
+
+
 def _check_operator(made: OperatorSpec, fields: Mapping[str, YamlEntry], entry: YamlEntry) -> None:
     is_source = made.kind is SpecKind.SOURCE
     for key in _OF_SOURCES:
         if key in fields and not is_source:
             raise mistake_at(fields[key], f"only a source has {key}")
-    if "rate_per_s" in fields and not made.rate_per_s:
+    if made.rate_per_s == 0:
         raise mistake_at(fields["rate_per_s"], "nothing comes at a rate of 0; it must be greater")
+    if made.rate_per_s is not None and made.rate_per_s < _RATE_PER_S_MIN:
+        raise mistake_at(fields["rate_per_s"], f"the smallest rate is {_RATE_PER_S_MIN:g} per s")
     if is_source and made.inputs:
         raise mistake_at(
             fields["inputs"], f"{made.id!r} is a source, so it reads no other operator"
@@ -137,6 +179,9 @@ def _check_simulated(made: OperatorSpec, fields: Mapping[str, YamlEntry], entry:
     for key in needed.get(made.kind, ("ppt_us", "row_bytes")):
         if key not in fields:
             raise mistake_at(entry, f"{made.id!r} is simulated, so it needs {key}")
+    if made.kind is SpecKind.SOURCE and (made.row_bytes or 0.0) > _SOURCE_ROW_BYTES_MAX:
+        message = f"rows of a simulated source have at most {_SOURCE_ROW_BYTES_MAX:,} bytes"
+        raise mistake_at(fields["row_bytes"], message)
     if made.arguments:
         raise mistake_at(fields["arguments"], f"{made.id!r} is simulated, and takes no arguments")
 
@@ -152,21 +197,25 @@ def _input(entry: YamlEntry) -> InputSpec:
     if "by" in fields:
         each = fields["by"].each() if fields["by"].is_sequence else [fields["by"]]
         by = tuple(one.text() for one in each)
+        if not all(by):
+            raise mistake_at(fields["by"], "the name of a column is empty")
     if (grouping is SpecGrouping.KEY) != bool(by):
         raise mistake_at(entry, "grouping: key and by (its columns) go together")
-    share = fields["largest_share"].number(at_most=1) if "largest_share" in fields else 0.0
+    share = fields["largest_share"].number(at_most=1.0) if "largest_share" in fields else 0.0
     return InputSpec(fields["from"].text(), grouping, by, share)
 
 
 def _check_inputs(
     operator: OperatorSpec, operators: Mapping[str, OperatorSpec], entry: YamlEntry
 ) -> None:
-    for one in operator.inputs:
+    if not operator.inputs:
+        return
+    for one, at in zip(operator.inputs, entry.items()["inputs"].each(), strict=True):
         upstream = operators.get(one.upstream)
         if upstream is None:
-            raise mistake_at(entry, f"{operator.id!r} reads {one.upstream!r}, which is no operator")
+            raise mistake_at(at, f"{operator.id!r} reads {one.upstream!r}, which is no operator")
         if upstream.kind is SpecKind.SINK:
-            raise mistake_at(entry, f"{operator.id!r} reads {one.upstream!r}, which is a sink")
+            raise mistake_at(at, f"{operator.id!r} reads {one.upstream!r}, which is a sink")
 
 
 def _in_order(
@@ -176,17 +225,26 @@ def _in_order(
 
     Those that are in such an order keep it.
     """
-    found: dict[str, OperatorSpec] = {}
-    left = dict(operators)
-    while left:
-        ready = (one for one in left.values() if all(i.upstream in found for i in one.inputs))
-        one = next(ready, None)
-        if one is None:
-            cycle = _cycle_among(left)
-            named = " → ".join((*cycle, cycle[0]))
-            raise mistake_at(at[cycle[0]], f"there is a cycle, {named}; a topology has none")
-        found[one.id] = left.pop(one.id)
-    return tuple(found.values())
+    missing = {one.id: {feed.upstream for feed in one.inputs} for one in operators.values()}
+    readers: dict[str, list[str]] = {}
+    for one in operators.values():
+        for upstream in missing[one.id]:
+            readers.setdefault(upstream, []).append(one.id)
+    places = {name: place for place, name in enumerate(operators)}
+    ready = [places[name] for name, upstreams in missing.items() if not upstreams]
+    by_place, found = tuple(operators.values()), []
+    while ready:  # a heap: always the first one in the file whose inputs are there
+        one = by_place[heapq.heappop(ready)]
+        found.append(one)
+        for reader in readers.get(one.id, ()):
+            missing[reader].discard(one.id)
+            if not missing[reader]:
+                heapq.heappush(ready, places[reader])
+    if len(found) < len(operators):
+        cycle = _cycle_among({name: operators[name] for name in missing if missing[name]})
+        named = " → ".join((*cycle, cycle[0]))
+        raise mistake_at(at[cycle[0]], f"there is a cycle, {named}; a topology has none")
+    return tuple(found)
 
 
 def _cycle_among(operators: Mapping[str, OperatorSpec]) -> tuple[str, ...]:

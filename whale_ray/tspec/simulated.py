@@ -22,6 +22,7 @@ KEY, PAYLOAD = "key", "payload"
 
 _BYTES_BESIDE_PAYLOAD = 16  # the key, and where the text ends
 _KEYS = 1 << 20
+_BYTES_TOGETHER = 1 << 20  # emitted at once; a little more than this
 
 
 def be_busy(duration_ns: float) -> None:
@@ -68,6 +69,7 @@ class SimulatedProcess(Process):
     ) -> None:
         self._ppt_ns, self._each_ns = ppt_ns, each_ns
         self._fan_out, self._row_bytes = fan_out, row_bytes
+        self._rows_together = 1 + int(_BYTES_TOGETHER / (row_bytes + _BYTES_BESIDE_PAYLOAD))
         self._for_all = for_all
         self._instances = 1
         self._instance = 0
@@ -93,8 +95,11 @@ class SimulatedProcess(Process):
         self._due += len(keys) * self._fan_out
         count = int(self._due)
         self._due -= count
-        if count:
-            emitted = keys[np.arange(count) * len(keys) // count] if len(keys) else keys
+        if not len(keys):
+            return
+        for first in range(0, count, self._rows_together):
+            numbers = np.arange(first, min(count, first + self._rows_together))
+            emitted = keys[numbers * len(keys) // count]
             out.emit({KEY: emitted, PAYLOAD: _payload(len(emitted), self._row_bytes)})
 
 
