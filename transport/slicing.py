@@ -90,6 +90,10 @@ class StreamSlicer:
         pending = self._pending
         if not pending:
             return None
+        if len(pending) == 1:
+            self._pending = []
+            self._not_owned_from = self._pending_rows = self.pending_bytes = 0
+            return pending[0]
         names = pending[0].schema.names
         alike = next(
             (at for at, one in enumerate(pending) if one.schema.names != names), len(pending)

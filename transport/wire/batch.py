@@ -57,6 +57,7 @@ class Batch:
         "__weakref__",
         "_block",
         "_columns",
+        "_nbytes",
         "_sources",
         "_start",
         "_times",
@@ -74,6 +75,7 @@ class Batch:
     _block: Block | None
     _start: int
     _sources: npt.NDArray[np.int64] | None
+    _nbytes: int  # -1: not yet counted
 
     def __init__(
         self,
@@ -102,6 +104,7 @@ class Batch:
         self._block = None
         self._start = 0
         self._sources = None
+        self._nbytes = -1
 
     # -- making one ---------------------------------------------------------------------------
 
@@ -231,7 +234,10 @@ class Batch:
     @property
     def nbytes(self) -> int:
         """Bytes that the rows take in a message, header apart."""
-        return checked_size(kernels.concat_bytes(self.sources(self.has_times)), self.schema.names)
+        if self._nbytes < 0:
+            size = kernels.concat_bytes(self.sources(self.has_times))
+            self._nbytes = checked_size(size, self.schema.names)
+        return self._nbytes
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Iterate over the rows as dicts of Python values."""
@@ -357,15 +363,8 @@ class Batch:
 
     def with_origin(self, origin_ns: int) -> Batch:
         """Return the batch with this origin, monotonic ns."""
-        return _batch(
-            self.schema,
-            self.num_rows,
-            self._columns,
-            self._times,
-            origin_ns,
-            self._block,
-            self._start,
-        )
+        parts = (self._columns, self._times, origin_ns, self._block, self._start)
+        return _batch(self.schema, self.num_rows, *parts)
 
     # -- for the codec ------------------------------------------------------------------------
 
@@ -454,6 +453,7 @@ def _batch(
     batch._block = block
     batch._start = start
     batch._sources = None
+    batch._nbytes = -1
     return batch
 
 

@@ -99,6 +99,8 @@ def message_size(batch: Batch, num_destinations: int = 0, with_times: bool = Fal
     """
     sources = batch.sources(with_times)
     prefix = payload.prefix_bytes(sources.shape[1], num_destinations)
+    if with_times == batch.has_times:
+        return HEADER_BYTES + prefix + batch.nbytes  # counted once, for the slice as well
     return HEADER_BYTES + prefix + checked_size(kernels.concat_bytes(sources), batch.schema.names)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ class LatencyHistogram:
 
     def add(self, latency_ns: int, rows: int) -> None:
         """Count `rows` rows that took `latency_ns`."""
-        bucket = int(np.log2(max(latency_ns, 1)) * _BUCKETS_PER_OCTAVE)
+        bucket = int(math.log2(max(latency_ns, 1)) * _BUCKETS_PER_OCTAVE)
         self._counts[min(bucket, _BUCKETS - 1)] += rows
         self.sum_ns += latency_ns * rows
 

@@ -72,7 +72,9 @@ class AddressingStrategy(ABC):
 
     def _enqueue(self, queues: Sequence[RingQueue], piece: Piece, watermark_ns: int) -> None:
         """Queue the same rows for some rings; halve them until each frame fits the smallest."""
-        ring = min((queue.ring for queue in queues), key=lambda ring: ring.max_frame_bytes)
+        ring = queues[0].ring
+        if len(queues) > 1:
+            ring = min((queue.ring for queue in queues), key=lambda ring: ring.max_frame_bytes)
         size = self._size(piece, ring)
         if size <= ring.max_frame_bytes:
             for queue in queues:

@@ -108,7 +108,15 @@ class EdgeWriter:
     @property
     def blocked(self) -> bool:
         """Whether frames wait for room in a ring."""
-        return self._marker is not None or any(queue.waiting for queue in self._queues)
+        return self._marker is not None or self._waits
+
+    @property
+    def _waits(self) -> bool:
+        """Whether a message is queued. Asked several times a message: a loop, no generator."""
+        for queue in self._queues:
+            if queue.waiting:
+                return True
+        return False
 
     @property
     def caught_up(self) -> bool:
@@ -177,6 +185,8 @@ class EdgeWriter:
         """Send what is due; copy what has to wait, since its memory is valid only until now."""
         self.pump(now_ns)
         self._slicer.own()
+        if not self._waits:
+            return
         copies: dict[int, Batch] = {}  # pieces of one slice share its batch
         for queue in self._queues:
             for item in queue.waiting:
@@ -190,7 +200,7 @@ class EdgeWriter:
         """Send what is due and what the rings have room for; return whether anything was sent."""
         self._now_ns = now_ns
         sent = self._push()
-        if any(queue.waiting for queue in self._queues):
+        if self._waits:
             return sent
         if self._marker is not None:
             self._cut()

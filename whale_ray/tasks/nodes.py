@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from types import TracebackType
 from typing import ClassVar, NoReturn, Protocol
 
 from ..configs.errors import BadRowError, Interrupted, UsageError, UserFunctionError, WhaleError
@@ -39,6 +40,7 @@ class Node:
 
     Attributes:
         named: the id by which errors name it.
+        place: the operator and its instances, as lines that it prints name them.
         takes_input: whether rows reach it from upstream; a source's do not.
         is_polled: whether it acts by itself: it reads, or has deadlines.
         ended: whether no more rows come out of it.
@@ -61,7 +63,7 @@ class Node:
         self.metrics = InstanceMetrics(context.operator_id, context.instance, worker)
         self._clock: Clock = context.clock
         self._columns: Schema | None = None
-        self._place = place_of(context)
+        self.place = place_of(context)
         self.named = context.operator_id
 
     @property
@@ -178,25 +180,22 @@ class Node:
     def close(self) -> None:
         """Give back what it holds; what was not published is dropped."""
 
-    @contextmanager
-    def guard(self, *batches: Batch) -> Iterator[None]:
+    def guard(self, *batches: Batch) -> Guard:
         """Time the user's code and name the place of whatever it raises or prints."""
-        begin_ns = self._clock.monotonic_ns()
-        before = enter(self._place)
-        try:
-            yield
-        except (UsageError, BadRowError) as error:
+        return Guard(self, batches)
+
+    def raise_named(self, error: BaseException, batches: tuple[Batch, ...]) -> None:
+        """Raise what the user's code raised as an error that names its place.
+
+        Returns if the error does so already.
+        """
+        if isinstance(error, UsageError | BadRowError):
             raise self._naming_operator(error) from error
-        except (WhaleError, Interrupted):
-            raise
-        except RowFailure as failure:
-            cause = failure.__cause__ or failure
-            raise self._user_error(cause, failure.preview) from failure
-        except BaseException as error:
-            raise self._user_error(error, _preview(batches)) from error
-        finally:
-            leave(before)
-            self.metrics.busy_ns += self._clock.monotonic_ns() - begin_ns
+        if isinstance(error, WhaleError | Interrupted):
+            return
+        if isinstance(error, RowFailure):
+            raise self._user_error(error.__cause__ or error, error.preview) from error
+        raise self._user_error(error, _preview(batches)) from error
 
     def _note_waiting(self, rows: int) -> None:
         """Set when rows are due that wait for the types of their columns."""
@@ -215,8 +214,39 @@ class Node:
         return UserFunctionError.of(error, self.named, self.context.instance, preview)
 
     def _refuse_input(self) -> NoReturn:
-        msg = f"{self._place} takes no rows this way"
+        msg = f"{self.place} takes no rows this way"
         raise AssertionError(msg)
+
+
+class Guard:
+    """What stands around a call of the user's code, see `Node.guard`.
+
+    Every batch passes several: an object costs a fraction of a generator with `contextmanager`.
+    """
+
+    __slots__ = ("_batches", "_before", "_begin_ns", "_clock", "_node")
+
+    def __init__(self, node: Node, batches: tuple[Batch, ...]) -> None:
+        self._node = node
+        self._batches = batches
+
+    def __enter__(self) -> None:
+        node = self._node
+        self._clock = node.context.clock
+        self._begin_ns = self._clock.monotonic_ns()
+        self._before = enter(node.place)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        leave(self._before)
+        node = self._node
+        node.metrics.busy_ns += self._clock.monotonic_ns() - self._begin_ns
+        if error is not None:
+            node.raise_named(error, self._batches)
 
 
 class RowsThroughLoop(Protocol):

@@ -6,9 +6,8 @@ user's call.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -56,6 +55,7 @@ class ProcessOutput(Output):
         self._by_name = dict(sides)
         self._sides = tuple(self._by_name.values())
         self.columns = schema
+        self._of_call = OutputOfCall(self)
 
     @property
     def columns_of_each(self) -> Mapping[int, Schema]:
@@ -68,12 +68,14 @@ class ProcessOutput(Output):
         """The number of rows that wait until a value tells the types of their columns."""
         return len(self._rows.rows) + sum(side.waiting_rows for side in self._sides)
 
-    @contextmanager
-    def during(self, time_ns: int | None, origin_ns: int) -> Iterator[None]:
+    def during(self, time_ns: int | None, origin_ns: int) -> OutputOfCall:
         """Stamp rows that are emitted in the block; pass them on if it ends without an error."""
         self.time_ns = None if time_ns in (WATERMARK_NONE, WATERMARK_END) else time_ns
         self._origin_ns = origin_ns
-        yield
+        return self._of_call
+
+    def pass_on(self) -> None:
+        """Pass on what was emitted since the last time."""
         self._gather(final=False)
         self._deliver()
         for side in self._sides:
@@ -192,6 +194,25 @@ class ProcessOutput(Output):
             )
             raise TopologyError(msg)
         return self.time_ns
+
+
+class OutputOfCall:
+    """The block of a call whose output is passed on when it ends, see `ProcessOutput.during`."""
+
+    def __init__(self, output: ProcessOutput) -> None:
+        self._output = output
+
+    def __enter__(self) -> None:
+        """Do nothing: `during` has stamped the output."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self._output.pass_on()
 
 
 def make_output(

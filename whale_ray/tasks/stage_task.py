@@ -76,7 +76,10 @@ class StageTask:
     @property
     def blocked(self) -> bool:
         """Whether an output is full, so that nothing may be handed to it."""
-        return any(writer.blocked for writer in self.writers)
+        for writer in self.writers:  # asked several times a message: a loop, no generator
+            if writer.blocked:
+                return True
+        return False
 
     @property
     def accepts_rows(self) -> bool:
@@ -89,7 +92,7 @@ class StageTask:
     @property
     def tables_ready(self) -> bool:
         """Whether its side inputs have brought all that its head needs."""
-        return all(side.ready for side in self.side_inputs.values())
+        return not self.side_inputs or all(side.ready for side in self.side_inputs.values())
 
     @property
     def reads(self) -> bool:
