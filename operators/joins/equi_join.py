@@ -60,6 +60,16 @@ class EquiJoin:
         """The columns before all others, for the window that rows joined in; none by default."""
         return {}
 
+    def has_exact_keys(self, left: Schema | None) -> bool:
+        """Whether equal hashes are equal keys: XXH64 of one 64-bit word is a bijection.
+
+        `left`: the left columns, None if they are not known.
+        """
+        if left is None or len(self.keys) != 1:
+            return False
+        kind = left.field(self.left_keys[0]).type
+        return kind.storage.kind in "biuf" and kind.kind == "fixed"
+
     def describe_keys(self) -> str:
         """Return what `explain` says of the keys: "auction = id"."""
         return ", ".join(f"{left} = {right}" for left, right in self.keys)

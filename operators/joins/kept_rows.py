@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ...state.node_transfer import with_columns
 from ...transport.wire.batch import Batch
+from ...transport.wire.block import address_of
 from ...transport.wire.column import Column
 from .kernels import END, NOT_LINKED, link, pair_up
 from .row_log import RowLog
@@ -41,6 +42,7 @@ class KeptRows:
         self._following = np.empty(0, np.int32)
         self._matched = np.empty(0, np.bool_)
         self._count = 0
+        self._table = np.empty(0, np.int64)  # see table; empty once arrays have been replaced
 
     def __len__(self) -> int:
         return self._count
@@ -63,19 +65,40 @@ class KeptRows:
             nulls: which keys are null, and so match nothing, bool (n,), or None.
             matched: which have been joined already, bool (n,).
         """
+        self.make_room(rows.num_rows)
         first, stop = self._count, self._count + rows.num_rows
-        self._reserve(stop)
         self._hashes[first:stop] = hashes
         self._times[first:stop] = times
         self._matched[first:stop] = matched
         self._following[first:stop] = END
         if nulls is not None:
             self._following[first:stop][nulls] = NOT_LINKED
-        self._count = stop
-        if stop > len(self._heads):
-            self._heads = np.full(2 * _power_of_two(stop), END, np.int32)
-            first = 0
         link(self._hashes, self._heads, self._following, first, stop)
+        self._count = stop
+        self.log.append(rows)
+
+    def make_room(self, rows: int) -> None:
+        """Make the index large enough for more rows."""
+        self._reserve(self._count + rows)
+        if self._count + rows > len(self._heads):
+            self._heads = np.full(2 * _power_of_two(self._count + rows), END, np.int32)
+            self._table = np.empty(0, np.int64)
+            link(self._hashes, self._heads, self._following, 0, self._count)
+
+    @property
+    def table(self) -> Int64s:
+        """Where the index is, for `span_kernels`: int64 (TABLE_ENTRIES,)."""
+        if not self._table.size:
+            arrays = (self._hashes, self._times, self._following, self._matched)
+            addresses = [address_of(array) for array in arrays]
+            heads = (address_of(self._heads), len(self._heads))
+            self._table = np.array([*heads, *addresses, 0], np.int64)
+        self._table[-1] = self._count
+        return self._table
+
+    def grow(self, rows: Batch) -> None:
+        """Keep columns, owned, of rows that are in the index already."""
+        self._count += rows.num_rows
         self.log.append(rows)
 
     def pairs(
@@ -86,8 +109,6 @@ class KeptRows:
         distance_ns: tuple[int, int] | None,
         *,
         only_unmatched: bool = False,
-        only_first: bool = False,
-        marks: bool = False,
     ) -> Iterator[Pairs]:
         """Yield pairs of a new row and a kept one with equal hashes, in pieces; see `pair_up`."""
         lower, upper = distance_ns or (0, 0)
@@ -107,8 +128,6 @@ class KeptRows:
                 upper,
                 distance_ns is None,
                 only_unmatched,
-                only_first,
-                marks,
                 at,
                 new,
                 kept,
@@ -167,6 +186,7 @@ class KeptRows:
             new = np.empty(size, old.dtype)
             new[: self._count] = old[: self._count]
             setattr(self, name, new)
+        self._table = np.empty(0, np.int64)
 
 
 def _power_of_two(count: int) -> int:

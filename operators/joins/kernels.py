@@ -42,8 +42,6 @@ def pair_up(
     upper: int,
     any_distance: bool,
     only_unmatched: bool,
-    only_first: bool,
-    marks: bool,
     at: Any,
     new: Any,
     kept: Any,
@@ -54,8 +52,6 @@ def pair_up(
         rows: the new rows to look at, int64 (n,); `hashes` and `times` have those of all new rows.
         lower, upper: bounds of kept time − new time, unless `any_distance`.
         only_unmatched: leave out kept rows that are marked in `matched`.
-        only_first: find one pair of each new row at most.
-        marks: mark the kept row of each pair in `matched`.
         at: int64 (2,): where to begin, and after the call where to continue: a position in `rows`,
             and a kept row or END.
         new, kept: int64 (m,), are filled with the rows of the pairs.
@@ -82,10 +78,6 @@ def pair_up(
                     return count
                 new[count], kept[count] = row, here
                 count += 1
-                if marks:
-                    matched[here] = True
-                if only_first:
-                    break
             here = int(following[here])
     at[0], at[1] = len(rows), END
     return count

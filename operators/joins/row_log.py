@@ -8,7 +8,7 @@ batches can lie on the disk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from ...transport.wire.block import gather_block_of_pieces
 from ...transport.wire.placed_batch import copy_to
 from ...transport.wire.types import Schema
 
-__all__ = ["RowLog"]
+__all__ = ["RowLog", "take_of_logs"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -99,10 +99,19 @@ class RowLog:
         """Return the rows of these numbers in this order; there is at least one in the log."""
         if len(self._batches) == 1:
             return self._batches[0].take(numbers)
-        count, schema = len(self._batches), self._batches[0].schema
-        sources, starts = self._sources[:count], self._starts[: count + 1]
-        block = gather_block_of_pieces(sources, starts, numbers, schema.names)
-        return batch_of_block(schema, numbers.size, block, 0)
+        block = gather_block_of_pieces(*self.pieces, numbers, self.schema.names)
+        return batch_of_block(self.schema, numbers.size, block, 0)
+
+    @property
+    def schema(self) -> Schema:
+        """The columns; there is at least one row."""
+        return self._batches[0].schema
+
+    @property
+    def pieces(self) -> tuple[npt.NDArray[np.int64], Int64s]:
+        """Where the rows are: the sources of the batches, the number of each one's first row."""
+        count = len(self._batches)
+        return self._sources[:count], self._starts[: count + 1]
 
     def between(self, first: int, stop: int) -> Iterator[Batch]:
         """Yield the rows first … stop − 1, as views of what never changes."""
@@ -119,6 +128,32 @@ class RowLog:
         RowLog.__init__(self)
         if kept is not None:
             self.append(kept)
+
+
+def take_of_logs(logs: Sequence[RowLog], counts: Int64s, numbers: Int64s) -> Batch:
+    """Return rows of several logs, in one pass.
+
+    Args:
+        logs: at least one.
+        counts: how many rows are taken of each, int64 (logs,).
+        numbers: of the rows in their logs, int64 (m,): those of the first log, of the second, …
+    """
+    if len(logs) == 1:
+        return logs[0].take(numbers)
+    if any(log.schema != logs[0].schema for log in logs):
+        parts = zip(logs, np.split(numbers, np.cumsum(counts)[:-1]), strict=True)
+        return Batch.concat([log.take(some) for log, some in parts])
+    sources, starts = zip(*(log.pieces for log in logs), strict=True)
+    rows = np.array([some[-1] for some in starts])
+    begins = np.cumsum(rows) - rows
+    ends = [some[1:] + begin for some, begin in zip(starts, begins, strict=True)]
+    block = gather_block_of_pieces(
+        np.concatenate(sources),
+        np.concatenate([np.zeros(1, np.int64), *ends]),
+        numbers + np.repeat(begins, counts),
+        logs[0].schema.names,
+    )
+    return batch_of_block(logs[0].schema, numbers.size, block, 0)
 
 
 def _converted(rows: Batch, schema: Schema) -> Batch:

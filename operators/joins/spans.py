@@ -87,6 +87,11 @@ class WindowSpans(Spans):
         """Return the start and the end of a window."""
         return self._slices.start_ns(span), self._slices.end_ns(span)
 
+    def bounds_of(self, spans: Int64s) -> tuple[Int64s, Int64s]:
+        """Return the starts and the ends of windows, int64 (m,) each."""
+        starts = spans * self._slices.slide_ns + self._slices.origin_ns
+        return starts, starts + self._slices.size_ns
+
 
 class IntervalSpans(Spans):
     """Spans of half an interval's length: a row joins with those of three or four others."""

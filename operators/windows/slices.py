@@ -87,6 +87,11 @@ class TimeSlices(Slices):
         return self._slide
 
     @property
+    def size_ns(self) -> int:
+        """How long a window is."""
+        return self._window.size_ns
+
+    @property
     def rest_ns(self) -> int:
         """A second slice of each slide begins so long after the first; 0 if there is one."""
         return self._rest

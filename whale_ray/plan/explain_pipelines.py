@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
+from ..operators.joins.join import Join
 from ..operators.joins.table_join import TableJoin
 from ..operators.keyed.keyed_process import KeyedProcess
 from ..operators.transforms import (
@@ -15,6 +16,7 @@ from ..operators.transforms import (
     MapRows,
 )
 from ..operators.windows.partial_aggregation import PartialAggregation
+from ..operators.windows.specifications import SessionWindow
 from .columns import columns_if_known
 from .explanation import Table
 from .logical import OperatorKind, OperatorNode
@@ -30,6 +32,7 @@ _INTERPRETED = "interpreted"
 _OPERATORS = "whale_ray.operators."
 _OWN_KERNELS = "its own compiled kernels, called once per batch"
 
+_LATER = ("loop or interpreted", "its columns are known when rows come; then it is decided")
 _IF_UNIQUE = "if the table has no key twice"
 
 _NOTES = {
@@ -51,7 +54,7 @@ def pipeline_tables(plan: PhysicalPlan, settings: Settings) -> tuple[Table, ...]
     rows = []
     for node in logical.nodes:
         if node.kind is not OperatorKind.UNION:
-            rows.append((node.id, *told.get(node.id, _of_other(node))))
+            rows.append((node.id, *told.get(node.id, _of_other(node, mode))))
     return (Table("Pipelines", ("operator", "runs as", "why"), tuple(rows), note=_NOTES[mode]),)
 
 
@@ -91,8 +94,7 @@ def _of_chain(
             yield node.id, (_INTERPRETED, why)
         return
     if schema is None:
-        why = "its columns are known when rows come; then it is decided"
-        yield from ((node.id, ("loop or interpreted", why)) for node in chain)
+        yield from ((node.id, _LATER) for node in chain)
         return
     from ..operators.compiled.compiled_chain import longest_loop
     from ..operators.compiled.loop_text import schema_after
@@ -151,7 +153,7 @@ def _step(node: OperatorNode) -> Step:
     return cast("Transform", payload)
 
 
-def _of_other(node: OperatorNode) -> tuple[str, str]:
+def _of_other(node: OperatorNode, mode: str) -> tuple[str, str]:
     """Return how any other operator runs."""
     payload = node.payload
     match node.kind:
@@ -165,6 +167,8 @@ def _of_other(node: OperatorNode) -> tuple[str, str]:
             return _INTERPRETED, "it writes batches"
         case OperatorKind.TRANSFORM:
             return _INTERPRETED, _why_not(payload)
+    if isinstance(payload, Join) and mode != "interpreted":
+        return _of_join(payload)
     made = getattr(payload, "func", payload)
     if isinstance(made, type) and issubclass(made, KeyedProcess):
         if getattr(made.on_row, "is_compiled", False):
@@ -172,6 +176,18 @@ def _of_other(node: OperatorNode) -> tuple[str, str]:
     elif type(made).__module__.startswith(_OPERATORS):
         return _INTERPRETED, _OWN_KERNELS
     return _INTERPRETED, "a Python class"
+
+
+def _of_join(join: Join) -> tuple[str, str]:
+    """Return how a join of two streams runs."""
+    if isinstance(join.within, SessionWindow):
+        return _INTERPRETED, f"{_OWN_KERNELS}: sessions are joined once they have ended"
+    if join.has_exact_keys(join.left):
+        return "compiled loop", "build and probe, once per batch"
+    if join.left is None and len(join.keys) == 1:
+        return _LATER
+    what = "several key columns are" if len(join.keys) > 1 else "a key that is no number is"
+    return _INTERPRETED, f"{_OWN_KERNELS}: {what} compared behind the hash"
 
 
 def _why_not(transform: object) -> str:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.operators.joins import nested_loops
 from tests.operators.joins.nested_loops import LEFT, Event
 from whale_ray.configs.errors import InputError, StateFullError
-from whale_ray.operators.joins import kept_rows
+from whale_ray.operators.joins import kept_rows, span_loop
 from whale_ray.operators.joins.interval import TimeInterval
 from whale_ray.operators.joins.join import Join
 from whale_ray.operators.joins.join_streams import JoinStreams
@@ -165,6 +165,8 @@ def test_every_join_equals_a_loop_over_all_pairs(within, data, pairs_at_once):
     types, batches, chosen, how, lateness = data.draw(cases(within))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kept_rows, "_PAIRS_MAX", pairs_at_once)
+        patch.setattr(span_loop, "PAIRS_MAX", pairs_at_once)
+        patch.setattr(span_loop, "_PAIRS_MIN", 1)
         out = drive(JoinStreams(join_of(types, chosen, how, lateness)), batches, types)
     expected = nested_loops.join(batches, chosen, how, lateness)
     assert found_rows(out) == Counter(expected.rows)
@@ -177,6 +179,23 @@ def test_every_join_equals_a_loop_over_all_pairs(within, data, pairs_at_once):
             assert row["word"] == f"w{row['m']:05}"
             keys = ([row[f"{side}{at}"] for at in range(len(types))] for side in "ab")
             assert nested_loops.same(*map(tuple, keys))
+
+
+@pytest.mark.parametrize("within", [WINDOWS, INTERVALS], ids=["window", "interval"])
+@settings(max_examples=60)
+@given(data=st.data(), pairs_at_once=st.sampled_from([1, 3, 1 << 16]))
+def test_one_loop_gives_the_rows_and_times_that_span_by_span_gives(within, data, pairs_at_once):
+    types, batches, chosen, how, lateness = data.draw(cases(within))
+    made = []
+    for in_loop in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(span_loop, "PAIRS_MAX", pairs_at_once)
+            patch.setattr(span_loop, "_PAIRS_MIN", 1)
+            if not in_loop:
+                patch.setattr(Join, "has_exact_keys", lambda *_: False)
+            out = drive(JoinStreams(join_of(types, chosen, how, lateness)), batches, types)
+        made.append((sorted(zip(map(repr, out.rows), out.times, strict=True)), repr(out.late)))
+    assert made[0] == made[1]
 
 
 @settings(max_examples=30)

@@ -74,10 +74,15 @@ def test_compiled_and_interpreted_give_the_same_rows_and_counts() -> None:
     assert counts["few"] == (334, len(expected))
 
 
+def _pipelines(topology: whale.Topology) -> dict[str, str]:
+    """Return what `explain` says of each operator's pipeline."""
+    _, _, after = str(topology.explain()).partition("Pipelines\n")
+    lines = after.partition("\n\n")[0].splitlines()[1:-1]
+    return {name: said.rstrip() for name, said in (line.split(maxsplit=1) for line in lines)}
+
+
 def test_explain_names_the_loop_of_each_operator_and_why_others_have_none() -> None:
-    text = str(_topology().explain())
-    _, _, after = text.partition("Pipelines\n")
-    lines = dict(line.split(maxsplit=1) for line in after.partition("\n\n")[0].splitlines()[1:-1])
+    lines = _pipelines(_topology())
     assert lines["views"].split("  ")[0] == "compiled loop"
     assert lines["views"].endswith("views → twice")
     assert lines["loud"].endswith("upper, which has no compiled form, in upper(kind)")
@@ -113,12 +118,26 @@ def test_a_table_join_is_part_of_the_loop_if_no_key_is_twice_in_the_table() -> N
         expected = [name for d in digits for n, name in enumerate(names) if n % 10 == d]
         assert [row["name"] for row in rows] == expected
         assert counts["names"] == (334, len(expected))
-    text = str(_with_table(["zero"]).explain())
-    _, _, after = text.partition("Pipelines\n")
-    (line,) = [one for one in after.partition("\n\n")[0].splitlines() if one.split()[0] == "names"]
-    assert line.endswith(
+    assert _pipelines(_with_table(["zero"]))["names"].endswith(
         "compiled loop  views → digits → names → few-columns; if the table has no key twice"
     )
+
+
+def test_explain_says_which_joins_of_streams_build_and_probe_in_one_loop() -> None:
+    topology = whale.Topology("joins")
+    table = pa.table({"at": pa.array([0], pa.timestamp("us")), "n": [1], "word": ["a"]})
+    one, two = (
+        topology.source(whale.sources.arrow(table), id=name, event_time="at").select("n", "word")
+        for name in ("one", "two")
+    )
+    window = whale.window("10 seconds")
+    one.join(two, on="n", how="semi", within=window, id="numbers").sink(whale.sinks.collect())
+    one.join(two, on="word", how="semi", within=window, id="words").sink(whale.sinks.collect())
+    one.join(two, on=["n", "word"], within=window, id="both").sink(whale.sinks.collect())
+    lines = _pipelines(topology)
+    assert lines["numbers"].endswith("compiled loop  build and probe, once per batch")
+    assert lines["words"].endswith("a key that is no number is compared behind the hash")
+    assert lines["both"].endswith("several key columns are compared behind the hash")
 
 
 def test_explain_says_when_nothing_is_compiled() -> None:

@@ -1,0 +1,241 @@
+"""`SpanJoin`: what a join within windows or an interval keeps, by spans of event time.
+
+Rows are saved by the snapshots between which they came, and loaded into their spans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from ...state.keys import hash_keys, virtual_node_of
+from ...state.node_transfer import with_columns
+from ...transport.wire.batch import Batch
+from ...transport.wire.column import Column
+from ..snapshots import StateChunk
+from ..windows.specifications import SessionWindow
+from .join import Join
+from .kept_rows import KeptRows
+from .row_log import RowLog
+from .row_versions import Ranges, RowVersions, contents, is_contents, parts_of
+from .spans import spans_of
+from .stream_join import LEFT, RIGHT, StreamJoin
+
+__all__ = ["NewRows", "SpanJoin"]
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_JOINED = ("#left joined", "#right joined")
+"""In dumped rows of a side: which have joined. Without a span, a batch tells a side's columns."""
+_SPAN = "#span"
+
+
+class SpanJoin(StreamJoin):
+    """Keeps the rows of two streams by spans, as a `Join` asks."""
+
+    _join: Join
+
+    def __init__(self, join: Join) -> None:
+        super().__init__(join)
+        assert not isinstance(join.within, SessionWindow)  # see JoinSessions
+        self._unmatched = (join.keeps_unmatched(LEFT), join.keeps_unmatched(RIGHT))
+        self._spans = spans_of(join.within)
+        self._kept: tuple[dict[int, KeptRows], dict[int, KeptRows]] = ({}, {})
+        self._rows_kept = 0
+        self._versions: tuple[RowVersions, RowVersions] | None = None
+
+    @property
+    def _kept_rows(self) -> int:
+        return self._rows_kept
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes that the kept rows take."""
+        return self._taken_bytes + self._spilled_bytes
+
+    def dump(self, nodes: Int64s) -> Iterator[Batch]:
+        """Return the kept rows of each side, after an empty batch with the columns of its input."""
+        virtual_nodes = self._context.virtual_nodes
+
+        def wanted(hashes: npt.NDArray[np.uint64]) -> Bools:
+            return np.isin(virtual_node_of(hashes, virtual_nodes), nodes)
+
+        for side in (LEFT, RIGHT):
+            if not self._seen[side]:
+                continue
+            yield self._columns_of(side)
+            for span, kept in self._kept[side].items():
+                for rows in kept.dump(wanted, _JOINED[side]):
+                    spans = Column.of(np.full(rows.num_rows, span))
+                    yield with_columns(rows, {_SPAN: spans}).with_times(rows.times)
+
+    def load(self, batch: Batch) -> None:
+        """See `CoProcess.load`; the memory for state may be used up: StateFullError."""
+        side = LEFT if _JOINED[LEFT] in batch.schema else RIGHT
+        joined, rows = batch.column(_JOINED[side]).data, batch.drop((_JOINED[side],))
+        if _SPAN not in rows.schema:
+            self._learn(side, rows.schema)
+            return
+        spans, rows = rows.column(_SPAN).data, rows.drop((_SPAN,))
+        for span in np.unique(spans).tolist():
+            mine = spans == span
+            part = NewRows.of(side, rows, *hash_keys(rows, self._keys[side]), np.flatnonzero(mine))
+            self._keep(span, part, part.batch, joined[mine])
+
+    def chunks(self, epoch: int) -> Sequence[StateChunk]:
+        """See `Sealing.chunks`: contents, then rows by the snapshots between which they came."""
+        marked = tuple(unmatched or self._join.only_left_columns for unmatched in self._unmatched)
+        sides = [side for side in (LEFT, RIGHT) if self._seen[side]]
+        parts = [
+            (side, span, len(kept), kept.matched if marked[side] else None)
+            for side in sides
+            for span, kept in self._kept[side].items()
+        ]
+        found = [StateChunk(self._columns_of(side)) for side in sides]
+        found.append(StateChunk(contents(parts)))
+        for side in sides:
+            counts = {span: len(kept) for span, kept in self._kept[side].items()}
+            rows_of = partial(self._rows_of, side)
+            found += self._versions_of(side).chunks(epoch, counts, rows_of)
+        return found
+
+    def take(self, chunks: Sequence[StateChunk], *, whole: bool) -> None:
+        """See `Sealing.take`."""
+        marks: dict[tuple[int, int], Bools] | None = None
+        taken: dict[tuple[int, int], int] = {}
+        for chunk in chunks:
+            rows = chunk.rows
+            if is_contents(rows):
+                marks = parts_of(rows)
+            elif marks is None or _SPAN not in rows.schema:
+                self.load(rows)
+            else:
+                self._take_version(rows, marks, taken, chunk.identity if whole else None)
+
+    def _take_version(
+        self,
+        batch: Batch,
+        marks: Mapping[tuple[int, int], Bools],
+        taken: dict[tuple[int, int], int],
+        identity: str | None,
+    ) -> None:
+        """Take the rows of a version whose spans were still kept."""
+        side = LEFT if _JOINED[LEFT] in batch.schema else RIGHT
+        spans = batch.column(_SPAN).data
+        rows = batch.drop((_JOINED[side], _SPAN))
+        hashes, nulls = hash_keys(rows, self._keys[side])
+        ranges: Ranges = {}
+        ends = np.append(np.flatnonzero(np.diff(spans)) + 1, len(spans)).tolist()
+        for begin, end in zip([0, *ends[:-1]], ends, strict=True):
+            span = int(spans[begin]) if end > begin else None
+            if span is None or (side, span) not in marks:
+                continue
+            first = taken.get((side, span), 0)
+            stop = taken[side, span] = first + end - begin
+            part = NewRows.of(side, rows, hashes, nulls, np.arange(begin, end))
+            self._keep(span, part, part.batch, marks[side, span][first:stop])
+            ranges[span] = (first, stop)
+        if identity is not None:
+            self._versions_of(side).restore(identity, ranges, batch.num_rows)
+
+    def _versions_of(self, side: int) -> RowVersions:
+        if self._versions is None:
+            attempt = self._context.attempt
+            self._versions = (RowVersions(f"left-{attempt}"), RowVersions(f"right-{attempt}"))
+        return self._versions[side]
+
+    def _rows_of(self, side: int, ranges: Ranges) -> Callable[[], Batch]:
+        """Return what makes a batch of some rows, whatever happens to them meanwhile."""
+        pieces = [
+            (span, batch)
+            for span, (first, stop) in ranges.items()
+            for batch in self._kept[side][span].between(first, stop)
+        ]
+        return partial(_with_spans, pieces, _JOINED[side])
+
+    def _columns_of(self, side: int) -> Batch:
+        """Return an empty batch with the columns of a side's input."""
+        schema = self._schemas[side]
+        assert schema is not None
+        return with_columns(Batch.empty(schema), {_JOINED[side]: Column.of([], "bool")})
+
+    def _forget(self) -> None:
+        self._versions = None
+        for side in self._kept:
+            for kept in side.values():
+                self._give_back(kept)
+            side.clear()
+
+    def _give_back(self, kept: KeptRows) -> None:
+        """Give the memory of rows that were dropped back, and their room on the disk."""
+        self._rows_kept -= len(kept)
+        self._free_spilled(kept.log.spilled_bytes)
+        self._account(-kept.nbytes)
+
+    def _logs(self) -> Iterable[RowLog]:
+        spans = sorted((span, side) for side in (LEFT, RIGHT) for span in self._kept[side])
+        return (self._kept[side][span].log for span, side in spans)
+
+    def _keep(self, span: int, rows: NewRows, columns: Batch, matched: Bools) -> None:
+        """Keep columns of rows of one span."""
+        kept = self._kept[rows.side].get(span)
+        if kept is None:
+            kept = self._kept[rows.side][span] = KeptRows()
+        before = kept.nbytes if len(kept) else 0
+        kept.add(columns.with_times(None), rows.hashes, rows.times, rows.nulls, matched)
+        self._rows_kept += len(matched)
+        self._account(kept.nbytes - before)
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """New rows of one slice.
+
+    Attributes:
+        side: LEFT or RIGHT.
+        batch: their columns, owned.
+        hashes: of their keys, uint64 (n,).
+        times: their event times, int64 (n,).
+        nulls: which keys are null, bool (n,); None if none is.
+    """
+
+    side: int
+    batch: Batch
+    hashes: npt.NDArray[np.uint64]
+    times: Int64s
+    nulls: Bools | None
+
+    @classmethod
+    def of(
+        cls,
+        side: int,
+        batch: Batch,
+        hashes: npt.NDArray[np.uint64],
+        nulls: Bools | None,
+        chosen: Int64s | None,
+    ) -> NewRows:
+        """Return the chosen rows of a batch; all for None."""
+        if chosen is None:
+            part = batch if batch.owned else batch.copy()
+        else:
+            part, hashes = batch.take(chosen), hashes[chosen]
+            nulls = None if nulls is None else nulls[chosen]
+        assert part.times is not None  # checked while the topology was built
+        return cls(side, part, hashes, part.times, nulls)
+
+
+def _with_spans(pieces: Sequence[tuple[int, Batch]], marker: str) -> Batch:
+    """Return kept rows as one batch, each with its span; which were joined, contents tell."""
+    batches = []
+    for span, rows in pieces:
+        columns = {
+            marker: Column.of(np.zeros(rows.num_rows, np.bool_)),
+            _SPAN: Column.of(np.full(rows.num_rows, span)),
+        }
+        batches.append(with_columns(rows, columns).with_times(rows.times))
+    return Batch.concat(batches)

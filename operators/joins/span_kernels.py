@@ -1,0 +1,207 @@
+"""The build and the probe of a join for the rows of one batch, in whatever spans: one loop.
+
+A *visit* is the part of a batch's rows that lie in one slice, in one of its spans: they are joined
+with the rows that the spans of the other side keep, the visit's *partners*, then kept themselves.
+What a span keeps is a *table*: the arrays of `kernels`, by their addresses, so that one call serves
+all spans. Pairs come visit by visit, partner by partner, row by row, newest kept row first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import carray
+
+from ...transport.compiling import njit
+from ...transport.wire.kernels import pointer
+from .kernels import END, NOT_LINKED
+
+__all__ = [
+    "ANY_DISTANCE",
+    "BEGIN",
+    "EMITS",
+    "FIRST",
+    "KEPT",
+    "MARKS",
+    "ONCE_KEPT",
+    "ONCE_NEW",
+    "OWN",
+    "STOP",
+    "TABLE_ENTRIES",
+    "UNTIL",
+    "VISIT",
+    "VISIT_ENTRIES",
+    "WAITS",
+    "join_rows",
+]
+
+HEADS, CHAINS, HASHES, TIMES, FOLLOWING, MATCHED, COUNT = range(7)
+TABLE_ENTRIES = 7
+"""Of a table: addresses of arrays, the length of the first of them, and how many rows it has."""
+
+FIRST, STOP, OWN, BEGIN, UNTIL, KEPT = range(6)
+VISIT_ENTRIES = 6
+"""Of a visit: its rows in `order`, its table, its partners, and how many rows were kept of it."""
+
+VISIT, PARTNER, PLACE, CHAINED = range(4)
+WAITS = -1
+"""Where to continue: visit, partner (WAITS: the visit is not begun), place in `order`, kept row."""
+
+ANY_DISTANCE, ONCE_NEW, ONCE_KEPT, MARKS, EMITS = (1 << bit for bit in range(5))
+"""Rules: all rows of spans join; a new row joins once; a kept one does; kept rows of pairs are
+marked; pairs are written (an anti join needs the marks alone)."""
+
+
+@njit(cache=True, nogil=True)
+def join_rows(
+    visits: Any,
+    partners: Any,
+    tables: Any,
+    order: Any,
+    hashes: Any,
+    times: Any,
+    nulls: Any,
+    lower: int,
+    upper: int,
+    rules: int,
+    at: Any,
+    matched: Any,
+    found: Any,
+    pairs: Any,
+) -> int:
+    """Join rows with those kept by the other side, and keep them.
+
+    Args:
+        visits: int64 (visits, VISIT_ENTRIES); their KEPT is filled.
+        partners: tables of the other side, int64 (partners,): those of a visit are BEGIN … UNTIL.
+        tables: int64 (tables, TABLE_ENTRIES), with room for the rows; their COUNT grows.
+        order: the rows, int64 (n,), those of a visit from FIRST to STOP.
+        hashes, times: of the batch's rows, uint64 and int64 (m,); equal hashes are equal keys.
+        nulls: which keys are null, and so join with none, bool (m,); (0,) if none is.
+        lower, upper: bounds of kept time − new time, unless ANY_DISTANCE.
+        rules: see there.
+        at: int64 (4,), where to begin, and after the call where to continue.
+        matched: bool (n,), is used for the rows of `order`.
+        found: int64 (partners,), is filled with the number of pairs with each.
+        pairs: int64 (3, p), is filled: new row, kept row, the later of both times.
+
+    Returns:
+        the number of pairs. There may be more unless `at` is behind the last visit.
+    """
+    count = 0
+    found[:] = 0
+    for visit in range(at[VISIT], len(visits)):
+        first, stop = visits[visit, FIRST], visits[visit, STOP]
+        if at[PARTNER] == WAITS:
+            at[PARTNER], at[PLACE], at[CHAINED] = visits[visit, BEGIN], first, END
+            matched[first:stop] = False
+        for partner in range(at[PARTNER], visits[visit, UNTIL]):
+            before = count
+            count = _probe(
+                *(tables[partners[partner]], order, stop, hashes, times, nulls),
+                *(lower, upper, rules, at, matched, pairs, count),
+            )
+            found[partner] = count - before
+            if at[PLACE] < stop:
+                at[VISIT], at[PARTNER] = visit, partner
+                return count
+            at[PLACE] = first
+        at[PARTNER] = WAITS
+        visits[visit, KEPT] = 0
+        if not (rules & ONCE_NEW and matched[first:stop].all()):
+            _build(tables[visits[visit, OWN]], order, first, stop, hashes, times, nulls, matched)
+            visits[visit, KEPT] = stop - first
+    at[VISIT] = len(visits)
+    return count
+
+
+@njit(nogil=True)
+def _probe(
+    table: Any,
+    order: Any,
+    stop: int,
+    hashes: Any,
+    times: Any,
+    nulls: Any,
+    lower: int,
+    upper: int,
+    rules: int,
+    at: Any,
+    matched: Any,
+    pairs: Any,
+    count: int,
+) -> int:
+    """Find the pairs of a visit's rows with one table, from `at` on; return how many there are."""
+    heads = carray(pointer(table[HEADS]), table[CHAINS], np.int32)
+    kept_hashes = carray(pointer(table[HASHES]), table[COUNT], np.uint64)
+    kept_times = carray(pointer(table[TIMES]), table[COUNT], np.int64)
+    following = carray(pointer(table[FOLLOWING]), table[COUNT], np.int32)
+    kept_matched = carray(pointer(table[MATCHED]), table[COUNT], np.bool_)
+    mask = np.uint64(table[CHAINS] - 1)
+    once_new, once_kept = bool(rules & ONCE_NEW), bool(rules & ONCE_KEPT)
+    resumed = at[CHAINED]
+    at[CHAINED] = END
+    for place in range(at[PLACE], stop):
+        row = np.uint64(order[place])
+        if (once_new and matched[place]) or (nulls.size and nulls[row]):
+            continue
+        hashed = hashes[row]
+        here = resumed if resumed != END else np.int64(heads[hashed & mask])
+        resumed = END
+        while here >= 0:
+            kept = np.uint64(here)
+            fits = kept_hashes[kept] == hashed and not (once_kept and kept_matched[kept])
+            if fits and not rules & ANY_DISTANCE:
+                fits = lower <= kept_times[kept] - times[row] <= upper
+            if fits:
+                if rules & EMITS:
+                    if count == pairs.shape[1]:
+                        at[PLACE], at[CHAINED] = place, here
+                        return count
+                    pairs[0, count], pairs[1, count] = row, here
+                    pairs[2, count] = max(times[row], kept_times[kept])
+                    count += 1
+                matched[place] = True
+                if rules & MARKS:
+                    kept_matched[kept] = True
+                if once_new:
+                    break
+            here = np.int64(following[kept])
+    at[PLACE] = stop
+    return count
+
+
+@njit(nogil=True)
+def _build(
+    table: Any,
+    order: Any,
+    first: int,
+    stop: int,
+    hashes: Any,
+    times: Any,
+    nulls: Any,
+    matched: Any,
+) -> None:
+    """Add a visit's rows to their table, behind those that it has."""
+    behind = table[COUNT] + stop - first
+    heads = carray(pointer(table[HEADS]), table[CHAINS], np.int32)
+    kept_hashes = carray(pointer(table[HASHES]), behind, np.uint64)
+    kept_times = carray(pointer(table[TIMES]), behind, np.int64)
+    following = carray(pointer(table[FOLLOWING]), behind, np.int32)
+    kept_matched = carray(pointer(table[MATCHED]), behind, np.bool_)
+    mask = np.uint64(table[CHAINS] - 1)
+    here = np.uint64(table[COUNT])
+    for place in range(first, stop):
+        row = np.uint64(order[place])
+        hashed = hashes[row]
+        kept_hashes[here], kept_times[here] = hashed, times[row]
+        kept_matched[here] = matched[place]
+        if nulls.size and nulls[row]:
+            following[here] = NOT_LINKED
+        else:
+            chain = hashed & mask
+            following[here] = heads[chain]
+            heads[chain] = here
+        here += np.uint64(1)
+    table[COUNT] = behind
