@@ -64,7 +64,10 @@ class CheckpointStore:
         self._files = files
         self.claim: Claim | None = None
         self._lock = threading.Lock()
-        self._durable: frozenset[str] | None = None  # what the job that has the claim knows itself
+        # What the job that has the claim knows itself: which manifests are durable, and what those
+        # say that it has written or read. A name never stands for another list of files.
+        self._durable: frozenset[str] | None = None
+        self._known: dict[str, Manifest] = {}
 
     @classmethod
     def at(cls, url: str) -> CheckpointStore:
@@ -120,7 +123,7 @@ class CheckpointStore:
         except BaseException:
             claim.close()
             raise
-        self.claim, self._durable = claim, None
+        self.claim, self._durable, self._known = claim, None, {}
         if beats:
             claim.start_beating()
         return claim
@@ -237,6 +240,7 @@ class CheckpointStore:
         write_note(self._files, NewestNote(claim.number, name))
         with self._lock:
             self._durable = (known if self._durable is None else self._durable) | {str(name)}
+            self._known[str(name)] = manifest
         return str(name)
 
     def adopt(self, point: RestorePoint) -> str:
@@ -350,10 +354,13 @@ class CheckpointStore:
         # First what is there, then what is listed: what is written meanwhile is not looked at.
         chunks = [*self._files.names(CHUNKS), *self._files.unfinished(CHUNKS)]
         durable = self._durable_names()
-        if self._newest(None) is None or durable is None:
+        if durable is None:
+            self._newest(None)  # tells if it is damaged
             return 0
         names = self._listed(durable)
         manifests = self._readable(self._counting(names, durable), durable)
+        if not manifests:
+            return 0
         kept = kept_manifests(manifests, durable, keep, needed)
         last = max(manifest_names(durable), default=ManifestName(0, 0, ""))
         gone = [str(name) for name in names if name < last and str(name) not in kept]
@@ -367,24 +374,37 @@ class CheckpointStore:
             self._files.remove(name)
         with self._lock:
             self._durable = (durable if self._durable is None else self._durable) - set(gone)
+            self._known = {name: one for name, one in manifests.items() if name not in set(gone)}
         return len(gone)
 
     def _readable(
         self, names: Iterable[ManifestName], durable: Collection[str]
     ) -> dict[str, Manifest]:
-        """Return the manifests that are there, but those that were never finished."""
+        """Return the manifests that are there, but those that were never finished.
+
+        Each is read once: what has been kept by a job is not read again at each of its epochs.
+        """
+        with self._lock:
+            known = dict(self._known)
         found = {}
         for name in map(str, names):
-            data = self._files.get(name)
-            if data is None:  # removed: the listing is out of date
-                continue
-            try:
-                found[name] = decode_manifest(data, self._where(name))[0]
-            except DamagedCheckpointError as error:
-                if name in durable:
-                    msg = f"{error}; nothing is removed from that folder until it is gone"
-                    raise DamagedCheckpointError(msg) from None
+            manifest = known.get(name) or self._read_if_finished(name, durable)
+            if manifest is not None:
+                found[name] = manifest
         return found
+
+    def _read_if_finished(self, name: str, durable: Collection[str]) -> Manifest | None:
+        """Read a manifest; None if it is gone, as the listing is out of date, or never finished."""
+        data = self._files.get(name)
+        if data is None:
+            return None
+        try:
+            return decode_manifest(data, self._where(name))[0]
+        except DamagedCheckpointError as error:
+            if name not in durable:
+                return None
+            msg = f"{error}; nothing is removed from that folder until it is gone"
+            raise DamagedCheckpointError(msg) from None
 
     # --- what there is ----------------------------------------------------------------------------
 

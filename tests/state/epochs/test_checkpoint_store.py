@@ -322,9 +322,22 @@ def test_nothing_goes_while_a_manifest_that_stays_cannot_be_read(url, claimed):
         write_epoch(store, epoch)
     before = set(files_at(url).names("chunks"))
     cut(url, saved)
+    point = going_on(store)
+    store.claim.close()
+    fresh = claimed(url, "job-2", restore=point)
     with pytest.raises(DamagedCheckpointError):
-        store.remove_unlisted(1)
+        fresh.remove_unlisted(1)
     assert chunks_of(url) == before
+
+
+def test_what_a_job_has_written_itself_is_not_read_again(url, claimed):
+    """What its manifests list stays known, whatever has become of them."""
+    store = claimed(url)
+    saved, chunk = write_epoch(store, 1, savepoint=True)
+    newest = [write_epoch(store, epoch)[1] for epoch in range(2, 6)][-1]
+    cut(url, saved)
+    store.remove_unlisted(1)
+    assert chunks_of(url) == {chunk.name, newest.name}
 
 
 def test_files_of_others_stay(url, claimed):
