@@ -16,7 +16,7 @@ from ..transport.clock import Clock, SystemClock
 T = TypeVar("T")
 
 POLL_NS = 2_000_000
-"""How often a loop that waits for a result asks for it."""
+"""How soon a loop that waits for a result asks for it; later ever more rarely."""
 
 _RESULTS_MAX = 64
 
@@ -27,7 +27,15 @@ class _Call(Generic[T]):
 
     number: int
     failed: Callable[[BaseException], T]
+    begun_ns: int
     deadline_ns: int
+    awaited: bool
+
+    def asked_at_ns(self, now_ns: int) -> int:
+        """Return when to ask for its result again: after half as long as it has taken so far."""
+        if not self.awaited:
+            return self.deadline_ns
+        return now_ns + max(POLL_NS, (now_ns - self.begun_ns) // 2)
 
 
 class Background(Generic[T]):
@@ -51,12 +59,19 @@ class Background(Generic[T]):
         call: Callable[[], T],
         failed: Callable[[BaseException], T],
         timeout_ns: int,
+        *,
+        awaited: bool = True,
     ) -> None:
-        """Begin a call; `poll` returns what it returned, or what `failed` makes of its error."""
+        """Begin a call; `poll` returns what it returned, or what `failed` makes of its error.
+
+        Nobody asks for the result of one that is not `awaited`: it comes with another call of
+        `poll`.
+        """
         assert kind not in self._calls, "its result is awaited"
         self._number += 1
         number = self._number
-        self._calls[kind] = _Call(number, failed, self._clock.monotonic_ns() + timeout_ns)
+        now_ns = self._clock.monotonic_ns()
+        self._calls[kind] = _Call(number, failed, now_ns, now_ns + timeout_ns, awaited)
         before = self._threads.get(kind)
         if before is not None and before.is_alive():
             self._put(kind, number, failed, TimeoutError("the call before has not returned yet"))
@@ -111,7 +126,8 @@ class Background(Generic[T]):
     @property
     def next_due_ns(self) -> int | None:
         """When `poll` is to be called again; None while nothing is under way."""
-        return self._clock.monotonic_ns() + POLL_NS if self._calls else None
+        now_ns = self._clock.monotonic_ns()
+        return min((call.asked_at_ns(now_ns) for call in self._calls.values()), default=None)
 
     def _put(
         self,

@@ -231,7 +231,7 @@ class EpochWriter:
         def failed(error: BaseException) -> None:
             _log.warning("old checkpoints stay for now: %s", self._reason(error))
 
-        self._background.begin("retention", remove, failed, self._timeout_ns)
+        self._background.begin("retention", remove, failed, self._timeout_ns, awaited=False)
 
     def poll(self) -> list[events.Event]:
         """Return the results of the steps that have ended, or have taken too long."""

@@ -1,0 +1,49 @@
+"""Calls beside the controller's loop: when it asks for their results."""
+
+import threading
+from itertools import pairwise
+
+from whale_ray.control.background import POLL_NS, Background
+from whale_ray.transport.clock import SystemClock
+
+
+class SteppedClock(SystemClock):
+    """The system's clock to the code that asks what kind it is, with a time that tests set."""
+
+    def __init__(self):
+        self.now_ns = 0
+
+    def monotonic_ns(self):
+        """Return the time that was set."""
+        return self.now_ns
+
+
+def unfailing(error):
+    raise AssertionError(error)
+
+
+def test_a_result_is_asked_for_ever_more_rarely():
+    clock, answer = SteppedClock(), threading.Event()
+    background = Background(clock)
+    assert background.next_due_ns is None
+    background.begin("manifest", answer.wait, unfailing, 10**12)
+    asked = []
+    while clock.now_ns < 100 * POLL_NS:
+        clock.now_ns = background.next_due_ns
+        asked.append(clock.now_ns)
+        assert background.poll() == []
+    assert asked[0] == POLL_NS and len(asked) < 15
+    for before, now in pairwise(asked):
+        assert now - before <= max(POLL_NS, before // 2)
+    answer.set()
+    assert background.has_returned("manifest", 10)
+    assert background.poll() == [True] and background.next_due_ns is None
+
+
+def test_nobody_asks_for_what_is_not_awaited():
+    clock = SteppedClock()
+    background = Background(clock)
+    background.begin("retention", lambda: 7, unfailing, 1_000 * POLL_NS, awaited=False)
+    assert background.next_due_ns == 1_000 * POLL_NS
+    assert background.has_returned("retention", 10)
+    assert background.poll() == [7] and not background.is_busy("retention")
