@@ -99,6 +99,11 @@ class Learning(Transform):
         self._declared = schema is not None
         self._schema = schema
 
+    @property
+    def function(self) -> Callable[[Any], Any]:
+        """The user's function."""
+        return self._function
+
     def describe(self) -> str:
         """Return the label that `explain` prints."""
         return f"{self._verb} by {name_of(self._function)} ({self._takes})"

@@ -164,6 +164,11 @@ class FilterColumns(Transform):
     def __init__(self, function: Callable[[Batch], Any]) -> None:
         self._function = function
 
+    @property
+    def function(self) -> Callable[[Batch], Any]:
+        """The user's function."""
+        return self._function
+
     def apply(self, batch: Batch) -> Batch | None:
         """Return the rows that are kept.
 
@@ -197,6 +202,11 @@ class FilterRows(Transform):
 
     def __init__(self, function: Callable[[Row], Any]) -> None:
         self._function = function
+
+    @property
+    def function(self) -> Callable[[Row], Any]:
+        """The user's function."""
+        return self._function
 
     def apply(self, batch: Batch) -> Batch | None:
         """Return the rows that are kept; raise RowFailure if the function raises."""

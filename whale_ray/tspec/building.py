@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..api.topology import GroupedStream, Stream, Topology, columns
 from ..configs.errors import InputError, WhaleError
-from .conditions import parse_condition
+from ..operators.expressions.expression import Alias
+from .conditions import parse_aggregates, parse_columns, parse_condition, parse_value
+from .reading import is_import_path
 from .simulated import BusyBatches, SimulatedProcess, SimulatedRows
 from .specification import SIMULATED, InputSpec, OperatorSpec, SpecGrouping, SpecKind, TopologySpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..operators.process import Process
+    from collections.abc import Callable, Mapping
 
 __all__ = ["build_topology"]
 
@@ -31,42 +32,65 @@ def build_topology(spec: TopologySpec) -> Topology:
             it names the line.
     """
     topology = Topology(spec.name)
-    streams: dict[str, Stream] = {}
+    made: dict[str, _Made] = {}
     for one in spec.operators:
         try:
-            added = _add(topology, streams, one)
+            added = _add(topology, made, one)
         except WhaleError as error:
             msg = f"{spec.where}, line {one.line}: {error}"
             raise InputError(msg) from error
         if added is not None:
-            batched = one.batch_rows
-            streams[one.id] = added if batched is None else added.in_batches_of(batched)
+            made[one.id] = _Made(added, one.batch_rows)
     return topology
 
 
-def _add(topology: Topology, streams: dict[str, Stream], one: OperatorSpec) -> Stream | None:
-    """Add an operator; return its output, None for a sink."""
-    match one.kind:
-        case SpecKind.SOURCE:
-            return topology.source(_source(one), id=one.id, parallelism=one.dop)
-        case SpecKind.FILTER:
-            return streams[one.inputs[0].upstream].filter(parse_condition(one.what), id=one.id)
-        case SpecKind.PROCESS:
-            grouped = _grouped(_input_of(streams, one), one.inputs[0])
-            return grouped.process(_process(one), id=one.id, parallelism=one.dop)
-    stream, feed = streams[one.inputs[0].upstream], one.inputs[0]
+@dataclass(frozen=True)
+class _Made:
+    """The main output of an operator, and the batches in which its outputs are sent."""
+
+    stream: Stream
+    batch_rows: int | None
+
+    def read_by(self, feed: InputSpec) -> Stream:
+        """Return the output that an input names."""
+        found = self.stream.side_output(feed.output) if feed.output else self.stream
+        return found if self.batch_rows is None else found.in_batches_of(self.batch_rows)
+
+
+def _add(topology: Topology, made: dict[str, _Made], one: OperatorSpec) -> Stream | None:
+    """Add an operator; return its main output, None for a sink."""
+    if one.kind is SpecKind.SOURCE:
+        return topology.source(
+            _source(one),
+            id=one.id,
+            parallelism=one.dop,
+            on_bad_rows=one.on_bad_rows,  # type: ignore[arg-type] # read as one of two
+            **_event_time(one),
+        )
+    read = [made[feed.upstream].read_by(feed) for feed in one.inputs]
+    named: dict[str, Any] = {"id": one.id, "parallelism": one.dop}
+    if one.kind.joins_two:
+        return _joined(one, read, named)
+    stream, feed = _one_stream(one, read), one.inputs[0]
+    if one.kind in (SpecKind.AGG, SpecKind.TOP_N):
+        return _aggregated(one, stream, named)
+    if one.kind is SpecKind.PROCESS:
+        named["event_time_order"] = one.event_time_order
+        return _grouped(stream, feed).process(_process(one), **named)
     is_grouped = feed.grouping is not SpecGrouping.FORWARD
-    written = _grouped(stream, feed) if is_grouped else stream
-    written.sink(_sink(one), id=one.id, parallelism=one.dop)
-    return None
+    reader = _grouped(stream, feed) if is_grouped else stream
+    if one.kind is SpecKind.SINK:
+        reader.sink(_sink(one), **named)
+        return None
+    return _transformed(one, reader, named)
 
 
-def _input_of(streams: dict[str, Stream], one: OperatorSpec) -> Stream:
-    """Return what a process reads: one stream, or the union of several."""
-    first, *others = (streams[feed.upstream] for feed in one.inputs)
+def _one_stream(one: OperatorSpec, read: list[Stream]) -> Stream:
+    """Return what an operator reads: one stream, or the union of several."""
+    first, *others = read
     if not others:
         return first
-    if len({(feed.grouping, feed.by) for feed in one.inputs}) > 1:
+    if len({(feed.grouping, feed.by, feed.on_null) for feed in one.inputs}) > 1:
         msg = f"{one.id!r} groups its inputs in several ways, but they are read as one stream"
         raise InputError(msg)
     return first.union(*others, id=f"{one.id}-inputs")
@@ -75,12 +99,79 @@ def _input_of(streams: dict[str, Stream], one: OperatorSpec) -> Stream:
 def _grouped(stream: Stream, feed: InputSpec) -> GroupedStream:
     match feed.grouping:
         case SpecGrouping.KEY:
-            return stream.key_by(*feed.by)
+            on_null: Any = feed.on_null
+            return stream.key_by(*feed.by, on_null=on_null)
         case SpecGrouping.ALL:
             return stream.broadcast()
         case SpecGrouping.GLOBAL:
             return stream.global_()
     return stream.shuffle()
+
+
+def _joined(one: OperatorSpec, read: list[Stream], named: dict[str, Any]) -> Stream:
+    left, right = read
+    if one.kind is SpecKind.CO_PROCESS:
+        first, second = (
+            _grouped(stream, feed) for stream, feed in zip(read, one.inputs, strict=True)
+        )
+        named["event_time_order"] = one.event_time_order
+        return first.connect(second).process(_process(one), **named)
+    given = {"within": "", **one.arguments}
+    within = parse_value(str(given.pop("within")))
+    on = dict(zip(*(feed.by for feed in one.inputs), strict=True))
+    return _with_arguments(
+        left.join, one, other=right, on=on, within=within, how=one.what, **given, **named
+    )
+
+
+def _aggregated(one: OperatorSpec, stream: Stream, named: dict[str, Any]) -> Stream:
+    given = dict(one.arguments)
+    window = given.pop("window", None)
+    by = one.inputs[0].by if window is None else (parse_value(str(window)), *one.inputs[0].by)
+    grouped = stream.group_by(*by)
+    if one.kind is SpecKind.TOP_N:
+        return _with_arguments(grouped.top_n, one, by=one.what, **given, **named)
+    return _with_arguments(grouped.agg, one, *parse_aggregates(one.what), **given, **named)
+
+
+def _transformed(
+    one: OperatorSpec, reader: Stream | GroupedStream, named: dict[str, Any]
+) -> Stream:
+    match one.kind:
+        case SpecKind.SELECT:
+            return reader.select(*parse_columns(one.what), **named)
+        case SpecKind.WITH_COLUMN:
+            (column,) = parse_columns(one.what)
+            computed = column.expression if isinstance(column, Alias) else column
+            return reader.with_column(column.output_name, computed, **named)
+        case SpecKind.FILTER if not is_import_path(one.what):
+            return reader.filter(parse_condition(one.what), **named)
+    given = dict(one.arguments)
+    function = imported(one.what)
+    if given.pop("columns", False):
+        function = columns(function)
+    return _with_arguments(getattr(reader, str(one.kind)), one, function, **given, **named)
+
+
+def _with_arguments(method: Callable[..., Any], one: OperatorSpec, *args: Any, **given: Any) -> Any:
+    """Call a method of a stream with the arguments that the file gives."""
+    try:
+        inspect.signature(method).bind(*args, **given)
+    except TypeError as error:
+        msg = f"{one.kind} {one.id!r} does not take these arguments: {error}"
+        raise InputError(msg) from error
+    return method(*args, **given)
+
+
+def _event_time(one: OperatorSpec) -> dict[str, Any]:
+    """Return the arguments of `Topology.source` for event times."""
+    given = dict(one.event_time or {})
+    if not given:
+        return {}
+    renamed = {"event_time": given.pop("column")}
+    if "unit" in given:
+        renamed["event_time_unit"] = given.pop("unit")
+    return {**renamed, **given}
 
 
 def _source(one: OperatorSpec) -> Any:
@@ -97,11 +188,11 @@ def _source(one: OperatorSpec) -> Any:
     )
 
 
-def _process(one: OperatorSpec) -> Callable[[], Process]:
+def _process(one: OperatorSpec) -> Any:
     if one.what != SIMULATED:
         made = imported(one.what)
         _check_arguments(one, made)
-        return partial(made, **one.arguments) if one.arguments else made
+        return partial(made, **_resolved(one.arguments)) if one.arguments else made
     return partial(
         SimulatedProcess,
         (one.ppt_us or 0.0) * _NS_PER_US,
@@ -124,12 +215,22 @@ def _called(one: OperatorSpec) -> Any:
     made = imported(one.what)
     _check_arguments(one, made)
     try:
-        return made(**one.arguments)
+        return made(**_resolved(one.arguments))
     except WhaleError:
         raise
     except Exception as error:  # whatever the user's function does
         msg = f"{one.what!r} raised {type(error).__name__}: {error}"
         raise InputError(msg) from error
+
+
+def _resolved(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments with what is written as `{import: module:name}`."""
+    return {
+        name: imported(value["import"])
+        if isinstance(value, dict) and value.keys() == {"import"}
+        else value
+        for name, value in arguments.items()
+    }
 
 
 def _check_arguments(one: OperatorSpec, made: Any) -> None:

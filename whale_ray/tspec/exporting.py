@@ -1,61 +1,48 @@
 """Topologies as `tspec` files: what is importable, an expression, or simulated.
 
 A file names operators by import path, with plain arguments, so code that stands nowhere (a lambda,
-a class of a notebook, a source over a table in memory) cannot be written. It has no event times,
-and the transforms of its language are filters. What it lacks is refused, with the operator.
+a class of a notebook, a source over a table in memory) cannot be written. What a file lacks is
+refused, with the operator.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
-from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any, NoReturn
 
-from ..api.topology.functions import ColumnFunction
 from ..configs.errors import UsageError
-from ..operators.expressions.expression import ColumnReference, FunctionCall, Literal
+from ..operators.event_time import EventTime
 from ..operators.groupings import All, Forward, Global, Key, Shuffle
-from ..operators.sinks.collect import CollectSink
-from ..operators.sinks.each import EachBatch
-from ..operators.sinks.files import FileSink
-from ..operators.sinks.formats import ParquetFormat
-from ..operators.sources.parquet_files import ParquetSource
-from ..operators.sources.poisson_rate import PoissonSource
-from ..operators.transforms import FilterExpression
+from ..operators.joins.join import Join
+from ..operators.transforms import (
+    FilterColumns,
+    FilterExpression,
+    FilterRows,
+    FlatMapBatches,
+    FlatMapRows,
+    MapBatches,
+    MapExpressions,
+    MapRows,
+)
+from ..operators.windows.aggregation import Aggregation
+from ..operators.windows.durations import describe_ns
+from ..operators.windows.top_n import TopN
 from ..plan.logical import MAIN, Input, LogicalPlan, OperatorKind, OperatorNode
-from .simulated import BusyBatches, SimulatedProcess, SimulatedRows
+from .arguments import import_path, is_marked, plain, schema_types
+from .endpoints import NS_PER_US, sink_of, source_of
+from .expression_texts import aggregates_text, columns_text, condition_text, window_text
+from .simulated import SimulatedProcess
 from .specification import SIMULATED, InputSpec, OperatorSpec, SpecGrouping, SpecKind, TopologySpec
 
-if TYPE_CHECKING:
-    from ..operators.expressions.expression import Expression
+__all__ = ["spec_of"]
 
-__all__ = ["condition_text", "spec_of"]
+_KEEP_NULLS = (SpecKind.AGG, SpecKind.TOP_N, SpecKind.JOIN)
+"""Kinds for which null is a key like any other."""
 
-_NS_PER_US = 1_000.0
-_KINDS = {
-    OperatorKind.SOURCE: SpecKind.SOURCE,
-    OperatorKind.PROCESS: SpecKind.PROCESS,
-    OperatorKind.TRANSFORM: SpecKind.FILTER,
-    OperatorKind.SINK: SpecKind.SINK,
-}
-_BINARY = {
-    "arithmetic.add": "+",
-    "arithmetic.subtract": "-",
-    "arithmetic.multiply": "*",
-    "arithmetic.divide": "/",
-    "arithmetic.remainder": "%",
-    "comparisons.equal": "==",
-    "comparisons.not_equal": "!=",
-    "comparisons.less": "<",
-    "comparisons.less_equal": "<=",
-    "comparisons.greater": ">",
-    "comparisons.greater_equal": ">=",
-    "comparisons.logical_and": "and",
-    "comparisons.logical_or": "or",
-}
-_UNARY = {"arithmetic.negative": "-", "comparisons.logical_not": "not "}
+_Made = tuple[SpecKind, str, dict[str, Any]]
+"""What an operator is: its kind, its import path or expressions, its other fields."""
 
 
 def spec_of(logical: LogicalPlan) -> TopologySpec:
@@ -77,56 +64,59 @@ def _refuse(node: OperatorNode, reason: str) -> NoReturn:
 
 
 def _operator(logical: LogicalPlan, node: OperatorNode) -> OperatorSpec:
-    kind = _KINDS.get(node.kind)
-    if kind is None:
-        _refuse(node, f"it has sources, processes, filters and sinks, and no {node.kind}")
-    if node.event_time is not None:
-        _refuse(node, "it has no event times")
-    if len(node.outputs) > 1:
-        _refuse(node, "its operators have one output")
-    what, more = _made_of(node)
-    dop = node.parallelism
-    if kind is SpecKind.FILTER:
-        if dop not in (None, logical.node(node.inputs[0].upstream).parallelism):
-            _refuse(node, "a filter has the parallelism of what it reads")
-        dop = None
+    if node.request is not None:
+        _refuse(node, "such files have no resources of Ray")
+    try:
+        kind, what, more = _made_of(node)
+    except UsageError as error:
+        _refuse(node, str(error))
     return OperatorSpec(
         node.id,
         kind,
         what,
-        inputs=tuple(_inputs(logical, node)),
-        dop=dop or (1 if kind is SpecKind.SOURCE else None),
+        inputs=tuple(_inputs(logical, node, kind)),
+        dop=node.parallelism,
         batch_rows=_batch_rows(logical, node),
         **more,
     )
 
 
 def _batch_rows(logical: LogicalPlan, node: OperatorNode) -> int | None:
-    """Return the batch of all that read an operator."""
+    """Return the batch of all that read an operator, directly or in a union."""
     batches = {feed.batch_rows for _, feed in logical.consumers(node.id)}
     if len(batches) > 1:
         _refuse(node, "its readers have batches of different sizes")
     return next(iter(batches), None)
 
 
-def _inputs(logical: LogicalPlan, node: OperatorNode) -> Iterable[InputSpec]:
+def _inputs(logical: LogicalPlan, node: OperatorNode, kind: SpecKind) -> Iterable[InputSpec]:
     for feed in node.inputs:
-        upstream = logical.node(feed.upstream)
-        if feed.transport is not None:
-            _refuse(node, "it has no transports of users")
-        if feed.output != MAIN:
-            _refuse(node, "it reads an output beside the main one")
-        grouping, by = _grouping(node, feed)
-        if upstream.kind is not OperatorKind.UNION:
-            yield InputSpec(feed.upstream, grouping, by)
-            continue
-        if node.kind is not OperatorKind.PROCESS:
-            _refuse(node, "only a process reads several streams")
-        for stream in upstream.inputs:
-            yield InputSpec(stream.upstream, grouping, by)
+        grouping, by = _grouping(node, feed, kind)
+        on_null = feed.on_null_key if feed.on_null_key == "drop" else "fail"
+        streams = tuple(_streams(logical, feed))
+        if len(streams) > 1 and kind.joins_two:
+            _refuse(node, "one of its two sides is a union; put a select between them")
+        for stream in streams:
+            if stream.transport is not None:
+                _refuse(node, "such files have no transports of users")
+            output = logical.node(stream.upstream).outputs[stream.output]
+            named = "" if stream.output == MAIN else output
+            yield InputSpec(stream.upstream, grouping, by, output=named, on_null=on_null)
 
 
-def _grouping(node: OperatorNode, feed: Input) -> tuple[SpecGrouping, tuple[str, ...]]:
+def _streams(logical: LogicalPlan, feed: Input) -> Iterable[Input]:
+    """Return what an input reads: one output, or those of a union, and of unions in it."""
+    upstream = logical.node(feed.upstream)
+    if upstream.kind is not OperatorKind.UNION:
+        yield feed
+        return
+    for one in upstream.inputs:
+        yield from _streams(logical, one)
+
+
+def _grouping(
+    node: OperatorNode, feed: Input, kind: SpecKind
+) -> tuple[SpecGrouping, tuple[str, ...]]:
     match feed.grouping:
         case Forward():
             return SpecGrouping.FORWARD, ()
@@ -137,110 +127,114 @@ def _grouping(node: OperatorNode, feed: Input) -> tuple[SpecGrouping, tuple[str,
         case Global():
             return SpecGrouping.GLOBAL, ()
         case Key(columns=columns):
-            if feed.on_null_key != "fail":
-                _refuse(node, f"rows without a key fail there, and do not {feed.on_null_key}")
+            if feed.on_null_key == "keep" and kind not in _KEEP_NULLS:
+                _refuse(node, "in such files rows without a key fail, or are dropped")
             return SpecGrouping.KEY, tuple(columns)
-    _refuse(node, f"it has no grouping {feed.grouping.describe()!r}")
+    _refuse(node, f"such files have no grouping {feed.grouping.describe()!r}")
 
 
-def _made_of(node: OperatorNode) -> tuple[str, dict[str, Any]]:
-    """Return the import path or expression of an operator, and its other fields."""
+def _made_of(node: OperatorNode) -> _Made:
     payload: Any = node.payload
+    match node.kind:
+        case OperatorKind.SOURCE:
+            what, more = source_of(payload)
+            return SpecKind.SOURCE, what, {**more, **_event_time(node)}
+        case OperatorKind.SINK:
+            return (SpecKind.SINK, *sink_of(payload))
+        case OperatorKind.TRANSFORM:
+            return _transform(payload)
+        case OperatorKind.PROCESS if isinstance(payload, Aggregation):
+            return _aggregation(payload)
+        case OperatorKind.PROCESS if isinstance(payload, TopN):
+            ranked = {"n": payload.n, **({"with_ties": True} if payload.with_ties else {})}
+            window = {} if payload.window is None else {"window": window_text(payload.window)}
+            return SpecKind.TOP_N, payload.by, {"arguments": {**ranked, **window}}
+        case OperatorKind.CO_PROCESS if isinstance(payload, Join):
+            given = {"within": window_text(payload.within)}
+            if payload.allowed_lateness_ns:
+                given["allowed_lateness"] = describe_ns(payload.allowed_lateness_ns)
+            return SpecKind.JOIN, payload.how, {"arguments": given}
+        case OperatorKind.PROCESS | OperatorKind.CO_PROCESS if node.verb == "process":
+            return _process(node)
+    msg = f"such files have no {node.verb.replace('_', ' ')}"
+    raise UsageError(msg)
+
+
+def _process(node: OperatorNode) -> _Made:
+    payload: Any = node.payload
+    kind = SpecKind.PROCESS if node.kind is OperatorKind.PROCESS else SpecKind.CO_PROCESS
+    more: dict[str, Any] = {}
+    if node.order_reason.startswith("event_time_order="):  # as the user said
+        more["event_time_order"] = node.event_time_order
     match payload:
-        case FilterExpression():
-            try:
-                return condition_text(payload.condition), {}
-            except UsageError as error:
-                _refuse(node, str(error))
-        case PoissonSource(columns=SimulatedRows() as rows):
-            costs = {"ppt_us": rows.ppt_ns / _NS_PER_US, "row_bytes": rows.row_bytes}
-            return SIMULATED, {**costs, "rate_per_s": payload.rate_per_s, "rows": payload.limit}
         case functools.partial(func=func) if func is SimulatedProcess:
             ppt_ns, each_ns, fan_out, row_bytes = payload.args
-            return SIMULATED, {
-                "ppt_us": ppt_ns / _NS_PER_US,
-                "ppt_each_us": each_ns / _NS_PER_US,
-                "fan_out": fan_out,
-                "row_bytes": row_bytes,
-            }
-        case EachBatch(function=ColumnFunction(function=BusyBatches(ppt_ns=ppt_ns))):
-            return SIMULATED, {"ppt_us": ppt_ns / _NS_PER_US}
+            costs = {"ppt_us": ppt_ns / NS_PER_US, "ppt_each_us": each_ns / NS_PER_US}
+            more |= {**costs, "fan_out": fan_out, "row_bytes": row_bytes}
+            return kind, SIMULATED, more
         case functools.partial() if not payload.args:
-            return _path_of(node, payload.func), {"arguments": _plain(node, payload.keywords)}
-    if node.kind is OperatorKind.PROCESS:
-        return _path_of(node, payload), {}
-    if node.kind is OperatorKind.TRANSFORM:
-        _refuse(node, f"of transforms it has filters by expressions, and no {node.verb}")
-    return _source_or_sink(node, payload)
+            more["arguments"] = plain(payload.keywords)
+            return kind, import_path(payload.func), more
+    return kind, import_path(payload), more
 
 
-def _source_or_sink(node: OperatorNode, payload: Any) -> tuple[str, dict[str, Any]]:
+def _event_time(node: OperatorNode) -> dict[str, Any]:
+    """Return how a source assigns event times, without what goes without saying."""
+    found: dict[str, Any] = {}
+    assigned = node.event_time
+    on_bad_rows = getattr(node.payload, "on_bad_rows", None)
+    if assigned is not None:
+        on_bad_rows = assigned.on_null
+        found["event_time"] = {
+            one.name: getattr(assigned, one.name)
+            for one in fields(EventTime)
+            if one.name not in ("on_null",) and getattr(assigned, one.name) != one.default
+        }
+    if on_bad_rows == "drop":
+        found["on_bad_rows"] = on_bad_rows
+    return found
+
+
+def _aggregation(asked: Aggregation) -> _Made:
+    given: dict[str, Any] = {}
+    if asked.window is not None:
+        given["window"] = window_text(asked.window)
+    windowed = asked.window is not None or asked.within_windows
+    if asked.output_mode != ("append" if windowed else "update"):
+        given["output_mode"] = asked.output_mode
+    if asked.trigger_ns is not None:
+        given["trigger"] = describe_ns(asked.trigger_ns)
+    if asked.allowed_lateness_ns:
+        given["allowed_lateness"] = describe_ns(asked.allowed_lateness_ns)
+    if asked.way is not None:
+        given["aggregation"] = asked.way
+    return SpecKind.AGG, aggregates_text(asked.aggregates), {"arguments": given}
+
+
+def _transform(payload: Any) -> _Made:
     match payload:
-        case ParquetSource():
-            columns = None if payload.columns is None else list(payload.columns)
-            given: dict[str, Any] = {"path": list(payload.paths.absolute), "columns": columns}
-            return "whale_ray.sources:parquet", {"arguments": given}
-        case FileSink(format=ParquetFormat(compression=compression), folder=folder):
-            given = {
-                "path": folder.path,
-                "overwrite": folder.overwrite,
-                "compression": compression,
-            }
-            return "whale_ray.sinks:parquet", {"arguments": given}
-        case CollectSink(max_bytes=max_bytes):
-            return "whale_ray.sinks:collect", {"arguments": {"max_bytes": max_bytes}}
-    if type(payload).__module__.startswith("whale_ray.") or not is_dataclass(payload):
-        _refuse(node, "it has Parquet files, collected rows, and dataclasses of your own modules")
-    given = {one.name: getattr(payload, one.name) for one in fields(payload) if one.init}
-    return _path_of(node, type(payload)), {"arguments": _plain(node, given)}
-
-
-def _path_of(node: OperatorNode, made: Any) -> str:
-    """Return the import path of a class or function, having imported it."""
-    module, name = getattr(made, "__module__", ""), getattr(made, "__qualname__", "")
-    try:
-        found = getattr(importlib.import_module(module), name, None)
-    except (ImportError, ValueError):
-        found = None
-    if found is not made or module.startswith("__"):
-        _refuse(node, f"{name or made!r} cannot be imported; put it into a module of your own")
-    return f"{module}:{name}"
-
-
-def _plain(node: OperatorNode, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments as YAML has them."""
-    for name, value in given.items():
-        if not _is_plain(value):
-            _refuse(node, f"its argument {name} is {value!r:.60}, and no plain value")
-    return {name: _unfrozen(value) for name, value in given.items()}
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_plain(one) for key, one in value.items())
-    return value is None or isinstance(value, bool | int | float | str)
-
-
-def _unfrozen(value: Any) -> Any:
-    return [_unfrozen(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-def condition_text(expression: Expression) -> str:
-    """Return a condition as `parse_condition` takes it.
-
-    Raises:
-        UsageError: it uses more than columns, constants, comparisons, arithmetic, and, or, not.
-    """
-    match expression:
-        case ColumnReference(name=name) if name.isidentifier():
-            return name
-        case Literal(constant=bool() | int() | float() | str() as constant):
-            return repr(constant)
-        case FunctionCall(kernel=kernel, arguments=(one,)) if kernel in _UNARY:
-            return f"({_UNARY[kernel]}{condition_text(one)})"
-        case FunctionCall(kernel=kernel, arguments=(left, right)) if kernel in _BINARY:
-            return f"({condition_text(left)} {_BINARY[kernel]} {condition_text(right)})"
-    msg = f"{expression} is more than columns, constants, comparisons, arithmetic, and, or, not"
+        case FilterExpression():
+            return SpecKind.FILTER, condition_text(payload.condition), {}
+        case MapExpressions(keeps=False):
+            return SpecKind.SELECT, columns_text(payload.expressions.items()), {}
+        case MapExpressions() if len(payload.expressions) == 1:
+            return SpecKind.WITH_COLUMN, columns_text(payload.expressions.items()), {}
+        case FilterRows() | FilterColumns():
+            return _of_function(SpecKind.FILTER, payload)
+        case MapRows() | MapBatches():
+            return _of_function(SpecKind.MAP, payload)
+        case FlatMapRows() | FlatMapBatches():
+            return _of_function(SpecKind.FLAT_MAP, payload)
+    msg = f"such files have no {payload.describe():.60}"
     raise UsageError(msg)
+
+
+def _of_function(kind: SpecKind, payload: Any) -> _Made:
+    given: dict[str, Any] = {}
+    if payload.declared is not None:
+        given["schema"] = schema_types(payload.declared)
+    on_columns = isinstance(payload, FilterColumns | MapBatches | FlatMapBatches)
+    if on_columns and not is_marked(payload.function):
+        given["columns"] = True
+    what = import_path(payload.function)
+    return kind, what, {"arguments": given} if given else {}

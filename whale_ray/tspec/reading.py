@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import fields as fields_of
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from ..api.topology.checks import PARALLELISM_MAX, check_name
 from ..configs.errors import InputError, TopologyError, UsageError
-from .conditions import parse_condition
+from ..operators.event_time import EventTime
+from ..operators.joins.equi_join import How
+from .conditions import parse_aggregates, parse_columns, parse_condition
 from .document import YamlEntry, mistake_at, read_document
 from .specification import (
     SIMULATED,
@@ -22,7 +25,7 @@ from .specification import (
     TopologySpec,
 )
 
-__all__ = ["VERSION", "parse_tspec", "read_tspec"]
+__all__ = ["VERSION", "is_import_path", "parse_tspec", "read_tspec"]
 
 VERSION: Final = 1
 
@@ -40,8 +43,16 @@ _COUNTS: Final = {"dop": PARALLELISM_MAX, "batch_rows": 10**9, "rows": 10**15}
 
 _RATE_PER_S_MIN: Final = 1e-6  # a row in 12 days; schedules are in 64-bit nanoseconds
 _SOURCE_ROW_BYTES_MAX: Final = 1 << 16  # a simulated source makes 1,024 rows at once, so 64 MiB
-_FIELDS: Final = (*SpecKind, "arguments", "inputs", *_NUMBERS, *_COUNTS)
-_OF_SOURCES: Final = ("rate_per_s", "rows")
+_TIMES: Final = ("event_time", "on_bad_rows", "event_time_order")
+_FIELDS: Final = (*SpecKind, "arguments", "inputs", *_NUMBERS, *_COUNTS, *_TIMES)
+_OF_SOURCES: Final = ("rate_per_s", "rows", "event_time", "on_bad_rows")
+_EVENT_TIME: Final = tuple(one.name for one in fields_of(EventTime) if one.name != "on_null")
+_PARSED: Final[Mapping[SpecKind, Callable[[str], Any]]] = {
+    SpecKind.SELECT: parse_columns,
+    SpecKind.WITH_COLUMN: parse_columns,
+    SpecKind.AGG: parse_aggregates,
+}
+"""Kinds that are expressions, and what reads them."""
 
 
 def read_tspec(path: str | os.PathLike[str]) -> TopologySpec:
@@ -122,25 +133,52 @@ def _operator(name: str, entry: YamlEntry) -> OperatorSpec:
         changes["arguments"] = fields["arguments"].value()
         if not isinstance(changes["arguments"], Mapping):
             raise mistake_at(fields["arguments"], "expected a mapping of names to values")
-    made = replace(made, **changes)
-    if kind is SpecKind.FILTER:
-        _check_condition(fields[kind])
+    made = replace(made, **changes, **_times(fields))
+    if kind in _PARSED:
+        _check_text(fields[kind], _PARSED[kind])
+    elif kind is SpecKind.FILTER and not is_import_path(made.what):
+        _check_text(fields[kind], parse_condition)
+    elif kind is SpecKind.JOIN:
+        fields[kind].choice(str, get_args(How))
+    elif kind is SpecKind.TOP_N:
+        fields[kind].text()  # the name of a column
     elif made.what != SIMULATED:
         _check_import_path(fields[kind])
     _check_operator(made, fields, entry)
     return made
 
 
-def _check_condition(entry: YamlEntry) -> None:
+def _times(fields: Mapping[str, YamlEntry]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if "event_time" in fields:
+        given = fields["event_time"].check_keys(_EVENT_TIME)
+        if "column" not in given:
+            raise mistake_at(fields["event_time"], "event_time needs column: that of the times")
+        found["event_time"] = {name: one.value() for name, one in given.items()}
+    if "on_bad_rows" in fields:
+        found["on_bad_rows"] = fields["on_bad_rows"].choice(str, ("fail", "drop"))
+    if "event_time_order" in fields:
+        found["event_time_order"] = fields["event_time_order"].value()
+        if not isinstance(found["event_time_order"], bool):
+            raise mistake_at(fields["event_time_order"], "expected true or false")
+    return found
+
+
+def _check_text(entry: YamlEntry, parse: Callable[[str], Any]) -> None:
     try:
-        parse_condition(entry.text())
+        parse(entry.text())
     except UsageError as error:
         raise mistake_at(entry, str(error)) from error
 
 
+def is_import_path(text: str) -> bool:
+    """Tell whether a text is written as an import path, "module:name"."""
+    module, _, name = text.partition(":")
+    return all(part.isidentifier() for part in (*module.split("."), name))
+
+
 def _check_import_path(entry: YamlEntry) -> None:
-    module, _, name = entry.text().partition(":")
-    if not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
+    if not is_import_path(entry.text()):
         message = f"{entry.text()!r:.60} is no import path; write module:name, or {SIMULATED}"
         raise mistake_at(entry, message)
 
@@ -160,12 +198,14 @@ def _check_operator(made: OperatorSpec, fields: Mapping[str, YamlEntry], entry: 
         )
     if not is_source and not made.inputs:
         raise mistake_at(entry, f"nobody feeds {made.id!r}: give it inputs")
-    if made.kind in (SpecKind.FILTER, SpecKind.SINK) and len(made.inputs) > 1:
-        raise mistake_at(fields["inputs"], f"a {made.kind} has one input")
-    if made.kind is SpecKind.FILTER and made.inputs[0].grouping is not SpecGrouping.FORWARD:
-        raise mistake_at(fields["inputs"], "a filter is not grouped; group what comes behind it")
-    if made.kind is SpecKind.PROCESS and any(_is_forward(feed) for feed in made.inputs):
-        raise mistake_at(fields["inputs"], "a process needs a grouping: which instance gets a row?")
+    if made.kind.joins_two and len(made.inputs) != 2:
+        raise mistake_at(fields["inputs"], f"a {made.kind} has two inputs, the left one first")
+    is_grouped = not is_source and not made.kind.is_stateless and made.kind is not SpecKind.SINK
+    if is_grouped and any(_is_forward(feed) for feed in made.inputs):
+        message = f"a {made.kind} needs a grouping: which instance gets a row?"
+        raise mistake_at(fields["inputs"], message)
+    if "event_time_order" in fields and made.kind not in (SpecKind.PROCESS, SpecKind.CO_PROCESS):
+        raise mistake_at(fields["event_time_order"], "only a process has event_time_order")
     if made.what == SIMULATED:
         _check_simulated(made, fields, entry)
 
@@ -176,6 +216,8 @@ def _is_forward(feed: InputSpec) -> bool:
 
 def _check_simulated(made: OperatorSpec, fields: Mapping[str, YamlEntry], entry: YamlEntry) -> None:
     needed = {SpecKind.SOURCE: ("rate_per_s", "row_bytes", "dop"), SpecKind.SINK: ("ppt_us",)}
+    if made.kind not in (SpecKind.SOURCE, SpecKind.PROCESS, SpecKind.SINK):
+        raise mistake_at(entry, "only sources, processes and sinks can be simulated")
     for key in needed.get(made.kind, ("ppt_us", "row_bytes")):
         if key not in fields:
             raise mistake_at(entry, f"{made.id!r} is simulated, so it needs {key}")
@@ -187,7 +229,7 @@ def _check_simulated(made: OperatorSpec, fields: Mapping[str, YamlEntry], entry:
 
 
 def _input(entry: YamlEntry) -> InputSpec:
-    fields = entry.check_keys(("from", "grouping", "by", "largest_share"))
+    fields = entry.check_keys(("from", "grouping", "by", "largest_share", "output", "on_null"))
     if "from" not in fields:
         raise mistake_at(entry, "an input needs from: the id of an operator")
     grouping = SpecGrouping.FORWARD
@@ -202,7 +244,11 @@ def _input(entry: YamlEntry) -> InputSpec:
     if (grouping is SpecGrouping.KEY) != bool(by):
         raise mistake_at(entry, "grouping: key and by (its columns) go together")
     share = fields["largest_share"].number(at_most=1.0) if "largest_share" in fields else 0.0
-    return InputSpec(fields["from"].text(), grouping, by, share)
+    output = fields["output"].text() if "output" in fields else ""
+    on_null = "fail"
+    if "on_null" in fields:
+        on_null = fields["on_null"].choice(str, ("fail", "drop"))
+    return InputSpec(fields["from"].text(), grouping, by, share, output, on_null)
 
 
 def _check_inputs(

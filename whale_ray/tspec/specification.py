@@ -17,9 +17,33 @@ class SpecKind(StrEnum):
     """The kinds of operators in a file; also the key under which it says what the operator is."""
 
     SOURCE = "source"
-    PROCESS = "process"
+    MAP = "map"
+    FLAT_MAP = "flat_map"
     FILTER = "filter"
+    SELECT = "select"
+    WITH_COLUMN = "with_column"
+    PROCESS = "process"
+    CO_PROCESS = "co_process"
+    AGG = "agg"
+    TOP_N = "top_n"
+    JOIN = "join"
     SINK = "sink"
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether it has no state, so that it may run where its rows are."""
+        return self in (
+            SpecKind.MAP,
+            SpecKind.FLAT_MAP,
+            SpecKind.FILTER,
+            SpecKind.SELECT,
+            SpecKind.WITH_COLUMN,
+        )
+
+    @property
+    def joins_two(self) -> bool:
+        """Whether it has a left and a right input, which are not read as one stream."""
+        return self in (SpecKind.CO_PROCESS, SpecKind.JOIN)
 
 
 class SpecGrouping(StrEnum):
@@ -41,12 +65,16 @@ class InputSpec:
         grouping: over the instances.
         by: the columns of the key, if it is by key.
         largest_share: the part of the rows that the most frequent key has.
+        output: the name of another output than the main one.
+        on_null: what becomes of a row whose key is null: "fail" or "drop".
     """
 
     upstream: str
     grouping: SpecGrouping = SpecGrouping.FORWARD
     by: tuple[str, ...] = ()
     largest_share: float = 0.0
+    output: str = ""
+    on_null: str = "fail"
 
 
 @dataclass(frozen=True)
@@ -56,8 +84,9 @@ class OperatorSpec:
     Args:
         id: its id.
         kind: what it is.
-        what: an import path, "module:name"; `SIMULATED`; of a filter an expression.
-        arguments: with which what is imported is called.
+        what: an import path, "module:name"; `SIMULATED`; of what has no code, an expression or
+            several; of a join how rows join, such as "inner".
+        arguments: with which what is imported is called, or those of the stream's method.
         inputs: what it reads.
         dop: the degree of parallelism, if it is set.
         batch_rows: how many rows it sends together at most, if it is set.
@@ -67,6 +96,9 @@ class OperatorSpec:
         row_bytes: of a row that it emits.
         rate_per_s: of a source: how many rows arrive in a second.
         rows: of a simulated source: how many there are; endless without it.
+        event_time: of a source: the arguments of its event times, by their names in `EventTime`.
+        on_bad_rows: of a source: "fail" or "drop".
+        event_time_order: of a process: whether rows come in that order, if it is set.
         line: where it stands in the file.
     """
 
@@ -83,6 +115,9 @@ class OperatorSpec:
     row_bytes: float | None = None
     rate_per_s: float | None = None
     rows: int | None = None
+    event_time: Mapping[str, Any] | None = None
+    on_bad_rows: str = "fail"
+    event_time_order: bool | None = None
     line: int = 0
 
 

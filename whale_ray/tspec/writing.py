@@ -69,6 +69,9 @@ def _input(feed: InputSpec) -> dict[str, Any]:
         written["grouping"] = str(feed.grouping)
     if feed.by:
         written["by"] = list(feed.by)
+    for name in ("output", "on_null"):
+        if getattr(feed, name) != getattr(InputSpec(""), name):
+            written[name] = getattr(feed, name)
     if feed.largest_share:
         written["largest_share"] = feed.largest_share
     return written

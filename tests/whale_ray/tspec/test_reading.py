@@ -44,7 +44,10 @@ SINK = "  o: {sink: simulated, inputs: [{from: s}], ppt_us: 0}\n"
         ("topology: t\noperators: {}", "x, line 1: tspec is missing"),
         ("tspec: 1\ntopology: t\noperators: {}", "x, line 3: there is no operator"),
         (HEAD + "  s: 5", "x, line 4: expected a mapping"),
-        (HEAD + "  s: {}", "x, line 4: 's' needs one of source, process, filter, sink; found none"),
+        (
+            HEAD + "  s: {}",
+            "x, line 4: 's' needs one of source, map, flat_map, filter, .*; found none",
+        ),
         (HEAD + "  s: {source: simulated, ppt: 3}", "line 4: unknown field 'ppt'"),
         (
             HEAD + "  s: {source: simulated, dop: 0}",
