@@ -16,6 +16,7 @@ from ...transport.wire.arrow import column_from_arrow, column_to_arrow, numbers_
 from ..expressions.emitters.code import NotCompilable
 from .aggregating_text import AggregatingText, CodedKey, write_aggregating_loop
 from .chain_loops import ChainLoops, LookupTable, LoopVariant, Mode
+from .coded_texts import dictionary_of
 from .loop_arguments import input_arrays, made, passed_by_each, rows_of, taken, types_of_inputs
 from .loop_function import Begin, begin_beside
 
@@ -117,10 +118,13 @@ class AggregatingChain(ChainLoops["_AggregatingLoop"]):
             found = self._coded[key] = _coded(added.column(key.name))
         return found
 
-    def _write(self, schema: Schema, *, nullable: bool, has_times: bool) -> _AggregatingLoop:
+    def _write(
+        self, schema: Schema, *, nullable: bool, has_times: bool, coded: frozenset[int]
+    ) -> _AggregatingLoop:
+        asked = self._partial.asked
         try:
             text = write_aggregating_loop(
-                self._steps, self._partial.asked, schema, nullable=nullable, has_times=has_times
+                self._steps, asked, schema, nullable=nullable, has_times=has_times, coded=coded
             )
         except NotCompilable:
             text = None
@@ -149,8 +153,10 @@ class _AggregatingLoop(LoopVariant[AggregatingText]):
         types = [numba.int64, numba.int64, made(np.int64), made(np.int64), taken(np.int64)]
         types += types_of_inputs(text, self._schema)
         types += [taken(np.int32) for _ in text.codes]
-        for _ in text.texts:
+        for one in text.texts:
             types += [made(np.int32), made(np.uint8), made(np.int32), made(np.int64)]
+            if one in text.coded_keys:
+                types.append(made(np.int32))
         return (*types, made(np.int32), made(text.record))
 
     def run(
@@ -161,12 +167,20 @@ class _AggregatingLoop(LoopVariant[AggregatingText]):
         assert text is not None
         counts = np.zeros(text.filters, np.int64)
         times = _NO_TIMES if batch.times is None else batch.times
-        inputs = [*input_arrays(text, read), *self._codes]
+        inputs = [*input_arrays(text, read, self.kept), *self._codes]
+        entries = {
+            number: dictionary_of(read[text.columns.index(at)])
+            for number, at in text.coded_keys.items()
+        }
         deltas = partial.make_room(text.before, text.record, self._values)
         start, rows, before = 0, batch.num_rows, 0
         while True:
             groups: LoopGroups = partial.loop_groups
-            codes = [array for one in text.texts for array in groups.texts[one].arrays]
+            codes = [
+                array
+                for one in text.texts
+                for array in groups.texts[one].arrays_for(entries.get(one))
+            ]
             found = groups.index, groups.records
             stop = loop(start, rows, counts, groups.marks, times, *inputs, *codes, *found)
             passed = int(counts[-1]) if text.filters else stop

@@ -43,6 +43,7 @@ from ..aggregates.loop_updates import field_name, update_lines
 from ..expressions.emitters.code import Code, NotCompilable
 from ..expressions.kernels.type_rules import is_text
 from ..windows.slices import ClockSlices, TimeSlices, WholeInput, slices_of
+from .coded_texts import CodedParts
 from .loop_text import ChainWriter, LookedUp, Step, filters, indented
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class AggregatingText:
         has_times: whether rows have event times.
         codes: of each key that is a column of a table, by its number.
         texts: the numbers of the other keys that are text.
+        coded: what it reads by codes of texts.
+        coded_keys: of each of `texts` whose column is coded, the column.
         record: numpy's type of a group.
     """
 
@@ -103,6 +106,8 @@ class AggregatingText:
     has_times: bool
     codes: dict[int, CodedKey]
     texts: tuple[int, ...]
+    coded: CodedParts
+    coded_keys: dict[int, int]
     record: np.dtype[Any]
 
     @property
@@ -118,13 +123,17 @@ def write_aggregating_loop(
     *,
     nullable: bool,
     has_times: bool,
+    coded: frozenset[int] = frozenset(),
 ) -> AggregatingText:
     """Return the loop of a chain of operators, none at times, and the aggregate behind it.
+
+    `coded` as for `write_loop`.
 
     Raises:
         NotCompilable: one of them cannot be part of a loop; the message says why.
     """
-    return _Ending(asked, ChainWriter(schema, nullable, has_times), schema, has_times).loop(steps)
+    chain = ChainWriter(schema, nullable, has_times, coded)
+    return _Ending(asked, chain, schema, has_times).loop(steps)
 
 
 class _Ending:
@@ -136,6 +145,7 @@ class _Ending:
         self._fields: list[Any] = [("hash", np.uint64), ("slice", np.int64), ("nulls", np.uint64)]
         self._codes: dict[int, CodedKey] = {}
         self._texts: list[int] = []
+        self._coded_keys: dict[int, int] = {}
         self._compared = ["r.slice == slice_", "r.nulls == nulls"]
         self._new = ["r.hash = hashed", "r.slice = slice_", "r.nulls = nulls"]
 
@@ -160,6 +170,8 @@ class _Ending:
             self._has_times,
             self._codes,
             tuple(self._texts),
+            chain.coded_parts,
+            self._coded_keys,
             np.dtype(self._fields, align=True),
         )
 
@@ -246,10 +258,14 @@ class _Ending:
         self._texts.append(number)
         self._fields.append((f"k{number}", np.int32))
         self._chain.body.text_finder()
-        find = self._chain.body.helper("code_of_text")
-        ends = f"np.uint64(o{column}[i]), np.uint64(o{column}[i + np.uint64(1)])"
-        known = ", ".join(f"{letter}{number}" for letter in _OF_TEXTS)
-        return f"{find}(c{column}, {ends}, {known})"
+        body = self._chain.body
+        find, known = body.helper("code_of_text"), ""
+        if int(column) in body.coded:
+            self._coded_keys[number] = int(column)
+            find, known = body.helper("code_of_entry"), f"g{number}, {body.entry(column)}, "
+        ends = ", ".join(body.text_ends(column))
+        texts = ", ".join(f"{letter}{number}" for letter in _OF_TEXTS)
+        return f"{find}({known}c{column}, {ends}, {texts})"
 
     def _named(self, column: int) -> str:
         return self._schema.names[column]
@@ -314,7 +330,10 @@ class _Ending:
         parts = chain.before_loop()
         names = ["start", "rows", "counts", "marks", "times", *chain.inputs()]
         names += [f"e{number}" for number in self._codes]
-        names += [f"{letter}{number}" for number in self._texts for letter in _OF_TEXTS]
+        for number in self._texts:
+            names += [f"{letter}{number}" for letter in _OF_TEXTS]
+            if number in self._coded_keys:
+                names.append(f"g{number}")
         names += ["index", "groups"]
         parts.append(f"\ndef loop({', '.join(names)}):\n")
         parts.append(indented(before, 1))

@@ -1,7 +1,7 @@
 """`ChainLoops`: the loops of a chain of operators, of which each batch is taken by the one it fits.
 
-A loop is made for rows of one schema, with or without nulls, with or without event times, and for
-what the tables hold.
+A loop is made for rows of one schema, with or without nulls, with or without event times, for the
+columns whose texts are codes of a dictionary, and for what the tables hold.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ..transform_bases import Transform
+from .coded_texts import NOT_CODED, KeptForDictionaries
 from .loop_arguments import LoopInputs
 from .loop_function import Begin, LoopFunction, LoopModule, begin_beside, compiled_or_none, is_kept
 
@@ -50,11 +51,13 @@ class LoopVariant(ABC, Generic[SourceT]):
     Attributes:
         text: the loop before it is compiled; None if none of the operators can be part of a loop.
         names: the columns that it reads.
+        kept: what it reads of dictionaries.
         function: its machine code.
     """
 
     def __init__(self, schema: Schema, text: SourceT | None, begin: Begin) -> None:
         self.text = text
+        self.kept = KeptForDictionaries(NOT_CODED if text is None else text.coded)
         self.names = () if text is None else tuple(schema.names[at] for at in text.columns)
         self.function = LoopFunction(
             self._make, is_kept=text is not None and is_kept(text), begin=begin
@@ -103,7 +106,7 @@ class ChainLoops(ABC, Generic[VariantT]):
         self._has_tables = not all(isinstance(one, Transform) for one in operators)
         self._steps: tuple[Step, ...] = ()
         self._rows_seen = 0
-        self._variants: dict[tuple[Schema, bool, bool], VariantT] = {}
+        self._variants: dict[tuple[Schema, bool, bool, frozenset[int]], VariantT] = {}
         self._last_asked: LoopFunction | None = None
 
     @property
@@ -112,8 +115,10 @@ class ChainLoops(ABC, Generic[VariantT]):
         return self._last_asked is not None and self._last_asked.is_coming
 
     @abstractmethod
-    def _write(self, schema: Schema, *, nullable: bool, has_times: bool) -> VariantT:
-        """Return the loop of rows of a schema."""
+    def _write(
+        self, schema: Schema, *, nullable: bool, has_times: bool, coded: frozenset[int]
+    ) -> VariantT:
+        """Return the loop of rows of a schema; `coded` as for `write_loop`."""
 
     def _takes(self, batch: Batch) -> bool:
         """Return whether a loop may take a batch at all."""
@@ -135,8 +140,9 @@ class ChainLoops(ABC, Generic[VariantT]):
         if (self._has_tables and not is_due) or not self._takes(batch):
             return None
         self._look_at_tables()
+        coded = frozenset(batch.coded)
         for nullable in (False, True):  # with nulls it may hold fewer operators, or none
-            variant = self._variant(batch.schema, nullable=nullable, has_times=batch.has_times)
+            variant = self._variant(batch.schema, nullable, batch.has_times, coded)
             if variant.text is None:
                 return None
             columns = [batch.column(name) for name in variant.names]
@@ -156,8 +162,7 @@ class ChainLoops(ABC, Generic[VariantT]):
             return None
         self._look_at_tables()
         plain, nullable = (
-            self._variant(schema, nullable=nullable, has_times=has_times)
-            for nullable in (False, True)
+            self._variant(schema, nullable, has_times, frozenset()) for nullable in (False, True)
         )
         plain.function.get(at_once=self._mode == "compiled", is_due=False)
         nullable.function.get(at_once=False, is_due=False)
@@ -170,10 +175,12 @@ class ChainLoops(ABC, Generic[VariantT]):
             self._steps = steps
             self._forget_loops()
 
-    def _variant(self, schema: Schema, *, nullable: bool, has_times: bool) -> VariantT:
-        key = schema, nullable, has_times
+    def _variant(
+        self, schema: Schema, nullable: bool, has_times: bool, coded: frozenset[int]
+    ) -> VariantT:
+        key = schema, nullable, has_times, coded
         found = self._variants.get(key)
         if found is None:
-            found = self._write(schema, nullable=nullable, has_times=has_times)
+            found = self._write(schema, nullable=nullable, has_times=has_times, coded=coded)
             self._variants[key] = found
         return found

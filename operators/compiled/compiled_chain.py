@@ -66,8 +66,12 @@ class CompiledChain(ChainLoops["_Variant"]):
         plain = self._prepared(schema, has_times=has_times)
         return 0 if plain is None or plain.text is None else len(plain.text.schemas)
 
-    def _write(self, schema: Schema, *, nullable: bool, has_times: bool) -> _Variant:
-        text, _ = longest_loop(self._steps, schema, nullable=nullable, has_times=has_times)
+    def _write(
+        self, schema: Schema, *, nullable: bool, has_times: bool, coded: frozenset[int]
+    ) -> _Variant:
+        text, _ = longest_loop(
+            self._steps, schema, nullable=nullable, has_times=has_times, coded=coded
+        )
         return _Variant(schema, text, self._begin)
 
 
@@ -101,7 +105,7 @@ class _Variant(LoopVariant[LoopText]):
             times_out = np.empty(rows, np.int64) if filters else _NO_ROWS
         outputs = [_memory(text, one, self._schema, rows) for one in text.outputs]
         written = [array for pair in outputs for array in pair if array is not None]
-        arrays = input_arrays(text, read)
+        arrays = input_arrays(text, read, self.kept)
         numbers = {lookup: np.empty(rows, np.int64) for lookup in text.numbered}
         try:
             loop(rows, counts, selected, times, times_out, *arrays, *numbers.values(), *written)
@@ -121,16 +125,24 @@ class _Variant(LoopVariant[LoopText]):
 
 
 def longest_loop(
-    steps: Sequence[Step], schema: Schema, *, nullable: bool, has_times: bool
+    steps: Sequence[Step],
+    schema: Schema,
+    *,
+    nullable: bool,
+    has_times: bool,
+    coded: frozenset[int] = frozenset(),
 ) -> tuple[LoopText | None, str]:
     """Return the loop of as many operators as can be in one, and why the next is not.
 
-    The loop is None if there is none; the reason is empty if all operators are in it.
+    `coded` as for `write_loop`. The loop is None if there is none; the reason is empty if all
+    operators are in it.
     """
     found, why = None, ""
     for count in range(1, len(steps) + 1):
         try:
-            found = write_loop(steps[:count], schema, nullable=nullable, has_times=has_times)
+            found = write_loop(
+                steps[:count], schema, nullable=nullable, has_times=has_times, coded=coded
+            )
             why = ""
         except NothingToCompute as reason:
             why = str(reason)

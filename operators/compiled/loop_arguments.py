@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ...transport.wire.coded_column import CodedColumn
 from ...transport.wire.column import Column
 
 if TYPE_CHECKING:
     from ...transport.wire.types import Schema
     from ..joins.unique_rows import UniqueRows
+    from .coded_texts import CodedParts, KeptForDictionaries
     from .table_lookup import TableLookup
 
 __all__ = [
@@ -49,6 +51,10 @@ class LoopInputs(Protocol):
     def text_bytes(self) -> int:
         """See `LoopText`."""
 
+    @property
+    def coded(self) -> CodedParts:
+        """See `LoopText`."""
+
 
 def taken(dtype: np.dtype[Any] | type) -> Any:
     """Return numba's type of an array that a loop reads."""
@@ -72,9 +78,13 @@ def types_of_inputs(text: LoopInputs, schema: Schema) -> list[Any]:
         types.append(taken(type_.storage))
         if type_.kind == "bytes":
             types.append(taken(np.int32))
+        if at in text.coded.columns:
+            types.append(taken(np.int32))
         if text.nullable:
             types.append(taken(np.bool_))
-    return [*types, *(taken(array.dtype) for array in _table_arrays(text))]
+    types += [taken(array.dtype) for array in _table_arrays(text)]
+    types += [taken(dtype) for dtype in text.coded.dtypes]
+    return [*types, *(made(np.int64) for _ in text.coded.probes)]
 
 
 def _table_arrays(text: LoopInputs) -> list[npt.NDArray[Any]]:
@@ -88,18 +98,29 @@ def rows_of(lookup: TableLookup) -> UniqueRows:
     return lookup.rows
 
 
-def input_arrays(text: LoopInputs, read: Sequence[Column]) -> list[npt.NDArray[Any]]:
-    """Return what the loop reads: the columns that it names, then what is of tables."""
+def input_arrays(
+    text: LoopInputs, read: Sequence[Column], kept: KeptForDictionaries
+) -> list[npt.NDArray[Any]]:
+    """Return what the loop reads: the columns that it names, then what is of tables, then `kept`.
+
+    `kept`: what is computed for each text of a dictionary.
+    """
     arguments: list[npt.NDArray[Any]] = []
     for column in read:
-        if column.offsets is None:
+        if isinstance(column, CodedColumn):
+            texts = column.dictionary.values
+            assert texts.offsets is not None
+            arguments += (_pool(texts.data, text.text_bytes), _aligned(texts.offsets))
+            arguments.append(_aligned(column.codes))
+        elif column.offsets is None:
             arguments.append(_aligned(column.data))
         else:
             arguments += (_pool(column.data, text.text_bytes), _aligned(column.offsets))
         if text.nullable:
             valid = column.validity
             arguments.append(np.ones(len(column), np.bool_) if valid is None else valid)
-    return [*arguments, *_table_arrays(text)]
+    by_number = dict(zip(text.columns, read, strict=True))
+    return [*arguments, *_table_arrays(text), *kept.arrays(by_number)]
 
 
 def _aligned(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -35,6 +35,7 @@ from ..expressions.emitters.trees import code_of
 from ..expressions.evaluation import Environment
 from ..expressions.kernels.type_rules import is_text
 from ..transforms import FilterExpression, MapExpressions
+from .coded_texts import CodedParts
 from .table_lookup import TableLookup
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ class LoopText:
         outputs: the columns that come out, in order.
         schemas: what comes out of each operator.
         has_times: whether rows have event times.
+        coded: what it reads by codes of texts.
         selects: whether it tells the numbers of the rows that are kept.
     """
 
@@ -130,6 +132,7 @@ class LoopText:
     outputs: tuple[Output, ...]
     schemas: tuple[Schema, ...]
     has_times: bool
+    coded: CodedParts
     selects: bool
 
     @property
@@ -146,23 +149,32 @@ def schema_after(step: Step, before: Schema) -> Schema | None:
 
 
 def write_loop(
-    steps: Sequence[Step], schema: Schema, *, nullable: bool, has_times: bool
+    steps: Sequence[Step],
+    schema: Schema,
+    *,
+    nullable: bool,
+    has_times: bool,
+    coded: frozenset[int] = frozenset(),
 ) -> LoopText:
     """Return the loop of a chain of operators over rows of a schema.
+
+    `coded`: the numbers of columns whose texts are codes of a dictionary.
 
     Raises:
         NotCompilable: one of them cannot be part of a loop; the message says why.
     """
-    return ChainWriter(schema, nullable, has_times).loop(steps)
+    return ChainWriter(schema, nullable, has_times, coded).loop(steps)
 
 
 class ChainWriter:
     """Writes the loop of a chain over rows of a schema: what is done for one row, step by step."""
 
-    def __init__(self, schema: Schema, nullable: bool, has_times: bool) -> None:
+    def __init__(
+        self, schema: Schema, nullable: bool, has_times: bool, coded: frozenset[int]
+    ) -> None:
         self._schema = schema
         self._has_times = has_times
-        self.body = LoopWriter(schema, nullable=nullable)
+        self.body = LoopWriter(schema, nullable=nullable, coded=coded)
         self._constants = Environment(Batch.empty(schema))
         self.columns: dict[str, Code | LookedUp | int] = {
             name: at for at, name in enumerate(schema.names)
@@ -170,6 +182,7 @@ class ChainWriter:
         self.conditions: list[str] = []
         self.lookups: list[TableLookup] = []
         self.rows_found: list[str] = []
+        self._probes: dict[int, int] = {}
 
     def take(self, steps: Sequence[Step]) -> list[Schema]:
         """Write the steps of a chain; return what comes out of each; raise NotCompilable."""
@@ -217,8 +230,15 @@ class ChainWriter:
             tuple(outputs),
             tuple(schemas),
             self._has_times,
+            self.coded_parts,
             selects,
         )
+
+    @property
+    def coded_parts(self) -> CodedParts:
+        """What the loop reads by codes of texts, once all of it is written."""
+        read = self.body.coded & self.body.columns
+        return CodedParts(frozenset(read), tuple(self.body.tables), dict(self._probes))
 
     def check_size(self) -> None:
         """Raise NotCompilable if it would take too long to compile."""
@@ -253,9 +273,13 @@ class ChainWriter:
         """Find the row of the table, only for rows that have passed so far: here a branch pays."""
         key, number = self._key(lookup.join.left_keys[0]), len(self.lookups)
         if is_text(key.kind):
-            at, find = key.value, self.body.text_finder()
-            ends = f"np.uint64(o{at}[i]), np.uint64(o{at}[i + np.uint64(1)])"
-            found = f"{find}(c{at}, {ends}, x{number}, y{number}, z{number})"
+            at, find, known = key.value, self.body.text_finder(), ""
+            if int(at) in self.body.coded:
+                self._probes[number] = int(at)
+                find = self.body.helper("row_of_entry")
+                known = f"h{number}, {self.body.entry(at)}, "
+            ends = ", ".join(self.body.text_ends(at))
+            found = f"{find}({known}c{at}, {ends}, x{number}, y{number}, z{number})"
         else:
             find = self.body.helper("row_of_integer")
             found = f"{find}(np.int64({key.value}), x{number}, y{number})"
@@ -388,11 +412,15 @@ class ChainWriter:
             names.append(f"c{at}")
             if self._schema.fields[at].type.kind == "bytes":
                 names.append(f"o{at}")
+            if at in self.body.coded:
+                names.append(f"j{at}")
             if self.body.nullable:
                 names.append(f"m{at}")
         for number, lookup in enumerate(self.lookups):
             names += [f"{letter}{number}" for letter in ("xyz" if lookup.by_text else "xy")]
-        return names
+        for number, table in enumerate(self.body.tables):
+            names += [f"t{number}", f"w{number}"] if table.nullable else [f"t{number}"]
+        return [*names, *(f"h{number}" for number in self._probes)]
 
     def _arguments(self, outputs: Sequence[Output], numbered: Sequence[int]) -> list[str]:
         names = ["rows", "counts", "selected", "times", "times_out", *self.inputs()]

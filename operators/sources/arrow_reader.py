@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ class ArrowReader(SourceReader):
         self._pending: Batch | None = None
         self._start = 0
         self._finished = False
+        self._batch_of: Callable[[pa.RecordBatch], Batch] | None = None
 
     def read(self, max_rows: int) -> Batch | None:
         """Return the next rows, or None if the iterator's next batch is empty."""
@@ -47,7 +48,7 @@ class ArrowReader(SourceReader):
 
     def _next(self) -> Batch | None:
         """Return the iterator's next batch, which is converted once, not for each piece of it."""
-        from ...transport.wire.arrow import batch_from_arrow
+        from ...transport.wire.arrow_dictionaries import DictionaryBatches
 
         self._start = 0
         batch = next(self._batches, None)
@@ -55,7 +56,9 @@ class ArrowReader(SourceReader):
             self._finished = True
             self._progress.end()
             return None
-        return batch_from_arrow(batch, of_source=True)
+        if self._batch_of is None:
+            self._batch_of = DictionaryBatches().batch
+        return self._batch_of(batch)
 
     @property
     def finished(self) -> bool:
@@ -101,14 +104,23 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def cast_to_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the batch with the columns and types of `schema`, from `supported_schema`."""
+    """Return the batch with the columns and types of `schema`, from `supported_schema`.
+
+    Dictionary arrays of text stay as they are; `ArrowReader` makes coded columns of them.
+    """
     import pyarrow as pa
 
-    columns = []
+    from ...transport.wire.arrow_dictionaries import is_text_dictionary
+
+    columns, fields = [], []
     for field in schema:
         column = batch.column(field.name)
-        columns.append(column if column.type == field.type else column.cast(field.type))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+        kept = is_text_dictionary(column.type) and column.type.value_type == field.type
+        if column.type != field.type and not kept:
+            column = column.cast(field.type)
+        columns.append(column)
+        fields.append(field.with_type(column.type))
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def kept_columns(schema: Schema, needed: frozenset[str]) -> tuple[str, ...]:

@@ -137,9 +137,9 @@ def ipc(path: PathLike | Sequence[PathLike], columns: Sequence[str] | None = Non
     """Read Arrow IPC files (Feather version 2), without copying what they hold.
 
     Files are mapped into memory, and rows are read where they lie: numbers and times, texts of up
-    to 2 GiB with their 32-bit offsets. Booleans, nulls, 64-bit offsets, dictionaries and string
-    views are converted as they are read. Compressed files are decoded into memory instead, which
-    `explain` says.
+    to 2 GiB with their 32-bit offsets, texts of small dictionaries as their codes. Booleans, nulls,
+    64-bit offsets, other dictionaries and string views are converted as they are read. Compressed
+    files are decoded into memory instead, which `explain` says.
 
     Files of a folder or pattern are read in the order of their names. With several instances,
     record batches are assigned round-robin: a file of a single record batch is read by one

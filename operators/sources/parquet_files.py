@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _ROWS_MIN, _ROWS_MAX = 8192, 32_768
 _DECODED_BYTES = 2 << 20
 _READ_AHEAD_BYTES = 1 << 20
+_DICTIONARY_BYTES_MAX = 1 << 16
+"""Columns whose dictionaries are larger are decoded: Arrow copies them for each batch."""
 
 
 @dataclass(frozen=True)
@@ -127,21 +130,50 @@ def _open(path: str) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(
+        opened = functools.partial(
+            pq.ParquetFile,
             path,
             buffer_size=_READ_AHEAD_BYTES,
             pre_buffer=False,
             # Spark writes checksums, which reveal damage that can still be decoded.
             page_checksum_verification=True,
         )
+        file = opened()
         _ = file.schema_arrow.names  # decodes the names, which may be damaged
-        return file
+        coded = _coded_texts(file)
+        if not coded:
+            return file
+        with file:
+            return opened(metadata=file.metadata, read_dictionary=coded)
     except (pa.ArrowException, OSError, UnicodeError) as error:
         msg = (
             f"{path}: not a complete Parquet file ({first_line(error)}); "
             "write it again or leave it out"
         )
         raise InputError(msg) from error
+
+
+def _coded_texts(file: pq.ParquetFile) -> list[str]:
+    """Return the columns of text of which every row group has a small dictionary.
+
+    These are read as dictionary arrays, which costs a fraction of decoding their texts.
+    """
+    import pyarrow as pa
+
+    found, groups = [], file.metadata.num_row_groups
+    texts = {field.name for field in file.schema_arrow if pa.types.is_string(field.type)}
+    for leaf, path in enumerate(_leaves(file)):
+        if path in texts:
+            chunks = (file.metadata.row_group(group).column(leaf) for group in range(groups))
+            if all(map(_has_small_dictionary, chunks)):
+                found.append(path)
+    return found
+
+
+def _has_small_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
+    begin, end = chunk.dictionary_page_offset, chunk.data_page_offset
+    size_max = min(_DICTIONARY_BYTES_MAX, chunk.num_values)  # less than a byte for a row
+    return begin is not None and 0 < end - begin <= size_max
 
 
 def parquet(path: PathLike | Sequence[PathLike], columns: Sequence[str] | None = None) -> Source:

@@ -18,6 +18,7 @@ from ...transport.wire.column import Column
 from ..expressions.emitters.code import HELPERS, OF_TEXT_KEYS
 
 if TYPE_CHECKING:
+    from ...transport.wire.coded_column import Dictionary
     from ...transport.wire.types import DataType
     from ..process import InstanceContext
 
@@ -51,6 +52,8 @@ class TextCodes:
         self._taken_bytes = 0
         self._sizes = np.array([1, -1], np.int64)
         self._pool, self._offsets = np.empty(0, np.uint8), np.zeros(2, np.int32)
+        self._dictionary: Dictionary | None = None
+        self._of_entries = np.empty(0, np.int32)
         self._resize(_TEXTS_AT_FIRST, _BYTES_PER_TEXT * _TEXTS_AT_FIRST)
 
     def __len__(self) -> int:
@@ -66,6 +69,18 @@ class TextCodes:
         many texts there are, and the bytes of one for which there was no room, or −1.
         """
         return self._slots, self._pool, self._offsets, self._sizes
+
+    def arrays_for(self, dictionary: Dictionary | None) -> tuple[npt.NDArray[Any], ...]:
+        """Return `arrays`, and if rows have codes of a dictionary, what those are here.
+
+        That is int32 (codes of the dictionary,), −1 for texts that have not come yet.
+        """
+        if dictionary is None:
+            return self.arrays
+        if self._dictionary is not dictionary:
+            self._dictionary = dictionary
+            self._of_entries = np.full(len(dictionary), -1, np.int32)
+        return *self.arrays, self._of_entries
 
     def grow(self) -> bool:
         """Make room for the text that was refused, if one was; return whether there is room.
@@ -100,6 +115,7 @@ class TextCodes:
         has_refused = self._sizes[_LACKING] >= 0
         if has_refused or 2 * self._taken_bytes > self._bytes_max:
             self._sizes[_COUNT] = 1
+            self._dictionary = None
             self._resize(_TEXTS_AT_FIRST, _BYTES_PER_TEXT * _TEXTS_AT_FIRST)
 
     def close(self) -> None:

@@ -19,10 +19,13 @@ from .block import (
     checked_size,
     column_sources,
     concat_block,
+    event_times,
     gather_block,
     row_indices,
 )
+from .coded_column import CodedColumn, coded_columns
 from .column import Column, is_owned
+from .preview import preview_of
 from .types import DataType, Field, Schema
 
 if TYPE_CHECKING:
@@ -31,8 +34,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-_PREVIEW_VALUE_CHARS = 40
-_PREVIEW_CHARS = 240
 _REPR_ROWS = 5
 
 
@@ -100,7 +101,7 @@ class Batch:
         self.num_rows = rows
         self.origin_ns = origin_ns
         self._columns = list(columns)
-        self._times = None if times is None else _event_times(times, rows)
+        self._times = None if times is None else event_times(times, rows)
         self._block = None
         self._start = 0
         self._sources = None
@@ -211,6 +212,11 @@ class Batch:
         return tuple(self._column(index) for index in range(len(self._columns)))
 
     @property
+    def coded(self) -> dict[int, CodedColumn]:
+        """The columns whose texts are codes of a dictionary, by their places."""
+        return coded_columns(self._columns)
+
+    @property
     def has_times(self) -> bool:
         """Whether rows have hidden event times."""
         return self._times is not None or self._times_in_block
@@ -235,8 +241,12 @@ class Batch:
     def nbytes(self) -> int:
         """Bytes that the rows take in a message, header apart."""
         if self._nbytes < 0:
-            size = kernels.concat_bytes(self.sources(self.has_times))
-            self._nbytes = checked_size(size, self.schema.names)
+            coded = self.coded
+            rest = self.drop(self.schema.names[at] for at in coded) if coded else self
+            size = checked_size(
+                kernels.concat_bytes(rest.sources(rest.has_times)), rest.schema.names
+            )
+            self._nbytes = size + sum(column.padded_bytes() for column in coded.values())
         return self._nbytes
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -273,8 +283,7 @@ class Batch:
         """Return one row as a short line for messages; long values are cut."""
         one = self.slice(row, row + 1)
         columns = zip(self.schema.names, one.columns, strict=True)
-        parts = [f"{name}={_shown(column)}" for name, column in columns if len(column)]
-        return _cut(f"{{{', '.join(parts)}}}", _PREVIEW_CHARS)
+        return preview_of(columns)
 
     def __repr__(self) -> str:
         lines = [f"Batch({self.num_rows} rows; {self.schema})"]
@@ -305,8 +314,22 @@ class Batch:
             InputError: an index is outside the batch, or they are not integers.
         """
         chosen = row_indices(indices)
+        if coded := self.coded:
+            return self._taken_coded(coded, chosen)
         block = gather_block(self.sources(self.has_times), chosen, self.schema.names)
         return batch_of_block(self.schema, chosen.size, block, self.origin_ns)
+
+    def _taken_coded(self, coded: dict[int, CodedColumn], chosen: Array) -> Batch:
+        """Return the same as `take`; columns that are coded stay so."""
+        if chosen.size and not 0 <= chosen.min() <= chosen.max() < self.num_rows:
+            checked_size(kernels.BAD_INDEX)
+        rest = self.drop(self.schema.names[at] for at in coded)
+        if len(rest.schema) or rest.has_times:
+            rest = rest.take(chosen)
+        columns: list[Column | None] = [*rest.columns]
+        for at, column in coded.items():  # in the order of their places
+            columns.insert(at, column.take(chosen))
+        return _batch(self.schema, chosen.size, columns, rest.times, self.origin_ns, None, 0)
 
     def filter(self, mask: Any) -> Batch:
         """Return the rows where `mask`, bool (n,), is True and not masked; owned."""
@@ -352,7 +375,7 @@ class Batch:
 
     def with_times(self, times: npt.NDArray[np.int64] | None) -> Batch:
         """Return the batch with these hidden event times: int64 (n,), ns; None for none."""
-        checked = None if times is None else _event_times(times, self.num_rows)
+        checked = None if times is None else event_times(times, self.num_rows)
         block = self._block
         if block is not None and self._times_in_block:
             layout = np.ascontiguousarray(block.layout[: len(self.schema)])
@@ -464,15 +487,6 @@ def _unpickled(
     return batch_of_block(schema, rows, Block(memory, layout, received=False), origin_ns)
 
 
-def _event_times(times: npt.NDArray[np.int64], rows: int) -> npt.NDArray[np.int64]:
-    if times.dtype != np.int64 or times.shape != (rows,):
-        msg = f"event times must be int64 ({rows},), not {times.dtype} {times.shape}"
-        raise InputError(msg)
-    times = np.ascontiguousarray(times)
-    times.flags.writeable = False
-    return times
-
-
 def _widened(batch: Batch, schema: Schema) -> Batch:
     if batch.schema is schema or batch.schema == schema:
         return batch
@@ -481,20 +495,3 @@ def _widened(batch: Batch, schema: Schema) -> Batch:
         data = column.data if field.type.kind == "bytes" else column.data.astype(field.type.storage)
         columns.append(Column(field.type, data, column.offsets, column.validity))
     return Batch(schema, columns, batch.num_rows, batch.times, batch.origin_ns)
-
-
-def _shown(column: Column) -> str:
-    try:
-        return _short(column.to_pylist()[0])
-    except (InputError, ValueError, OverflowError):  # beyond Python's dates, or not UTF-8
-        return _short(column.data.tobytes())
-
-
-def _short(value: object) -> str:
-    if isinstance(value, str | bytes) and len(value) > _PREVIEW_VALUE_CHARS:
-        return f"{value[:_PREVIEW_VALUE_CHARS]!r}…"
-    return _cut(repr(value), 2 * _PREVIEW_VALUE_CHARS)
-
-
-def _cut(text: str, size: int) -> str:
-    return text if len(text) <= size else f"{text[: size - 1]}…"

@@ -88,6 +88,16 @@ def column_sources(columns: list[Column], times: npt.NDArray[np.int64] | None) -
     return np.array(table, _INT64).reshape(1, len(table), kernels.SOURCE_ENTRIES)
 
 
+def event_times(times: npt.NDArray[np.int64], rows: int) -> npt.NDArray[np.int64]:
+    """Return the hidden event times of a batch, read-only and contiguous; raise InputError."""
+    if times.dtype != np.int64 or times.shape != (rows,):
+        msg = f"event times must be int64 ({rows},), not {times.dtype} {times.shape}"
+        raise InputError(msg)
+    times = np.ascontiguousarray(times)
+    times.flags.writeable = False
+    return times
+
+
 def concat_block(sources: Table, names: Sequence[str]) -> Block:
     """Return a private block of all pieces' rows, int64 (pieces, columns, 5)."""
     memory = np.empty(checked_size(kernels.concat_bytes(sources), names), _BYTES)

@@ -174,6 +174,16 @@ def concat_bytes(sources: Any) -> int:
 
 
 @njit(cache=True, nogil=True)
+def coded_bytes(codes: Any, offsets: Any) -> Any:
+    """Return the bytes of texts that are codes, int32 (n,), of a dictionary with these offsets."""
+    total = np.int64(0)
+    for code in codes:
+        entry = np.uint64(code)
+        total += np.int64(offsets[entry + np.uint64(1)] - offsets[entry])
+    return total
+
+
+@njit(cache=True, nogil=True)
 def _concat_validity(memory: int, start: int, sources: Any, column: int) -> int:
     """Write all pieces' validity at `start`; return where it ends."""
     end = start

@@ -17,6 +17,7 @@ from ..kernels.type_rules import is_text
 if TYPE_CHECKING:
     from ....transport.wire.types import Schema
     from ..compiled_function import CompiledFunction
+    from ..expression import Expression
     from ..kernels.arrays import Value
     from ..kernels.type_rules import ArrowType
 
@@ -24,6 +25,7 @@ __all__ = [
     "HELPERS",
     "OF_TEXT_KEYS",
     "Code",
+    "EntryTable",
     "LoopWriter",
     "NotCompilable",
     "both",
@@ -52,6 +54,23 @@ class Code:
     valid: str | None
     kind: ArrowType
     constant: Value | None = None
+
+
+@dataclass(frozen=True, eq=False)  # expressions are not compared by ==
+class EntryTable:
+    """An expression over a column of coded text, which is computed once for each of its texts.
+
+    Attributes:
+        expression: the expression, whose columns are this one under some names.
+        column: the number of the column.
+        kind: the type of the values in Arrow.
+        nullable: whether they may be null.
+    """
+
+    expression: Expression
+    column: int
+    kind: ArrowType
+    nullable: bool
 
 
 _CONSTRUCTORS = {
@@ -220,6 +239,24 @@ def code_of_text(pool, begin, end, slots, texts, offsets, sizes):
     sizes[0] = np.int64(count + np.uint64(1))
     return np.int64(count)
 ''',
+    "code_of_entry": '''
+def code_of_entry(known, entry, pool, begin, end, slots, texts, offsets, sizes):
+    """The code of a dictionary's text, which is found once, by its bytes; -1 as `code_of_text`."""
+    code = np.int64(known[entry])
+    if code < 0:
+        code = code_of_text(pool, begin, end, slots, texts, offsets, sizes)
+        known[entry] = code
+    return code
+''',
+    "row_of_entry": '''
+def row_of_entry(known, entry, pool, begin, end, slots, keys, offsets):
+    """The row of a table that has a dictionary's text as its key, which is found once."""
+    row = known[entry]
+    if row == np.int64(0x7FFFFFFFFFFFFFFF):
+        row = row_of_text(pool, begin, end, slots, keys, offsets)
+        known[entry] = row
+    return row
+''',
     "row_of_integer": '''
 def row_of_integer(value, slots, keys):
     """The row of a table that has this key; -1 - place if none: there it would be."""
@@ -245,6 +282,7 @@ class LoopWriter:
     Args:
         schema: the columns of the rows.
         nullable: whether to read the validity of columns; else no value is null.
+        coded: the numbers of columns whose texts are codes of a dictionary.
 
     Attributes:
         lines: the loop's body so far.
@@ -254,11 +292,16 @@ class LoopWriter:
         text_bytes: how many bytes the pools of text columns must hold at least.
         passing: whether the row has passed all filters so far; None if there was none.
         functions: the user's functions that are called, by the name that the loop calls them.
+        tables: what is computed for each text of a dictionary and then looked up.
     """
 
-    def __init__(self, schema: Schema, *, nullable: bool) -> None:
+    def __init__(
+        self, schema: Schema, *, nullable: bool, coded: frozenset[int] = frozenset()
+    ) -> None:
         self.schema = schema
         self.nullable = nullable
+        self.coded = coded
+        self.tables: list[EntryTable] = []
         self.lines: list[str] = []
         self.constants: dict[str, str] = {}
         self.helpers: set[str] = set()
@@ -298,6 +341,22 @@ class LoopWriter:
             value = self.let(f"c{at}[i]")
         self.columns.add(at)
         return Code(value, self.let(f"m{at}[i]") if self.nullable else None, kind)
+
+    def entry(self, column: str) -> str:
+        """Return where a text of the row is among the texts of its column: of one not coded, i."""
+        return self.let(f"np.uint64(j{column}[i])") if int(column) in self.coded else "i"
+
+    def text_ends(self, column: str) -> tuple[str, str]:
+        """Return where the bytes of a text of the row begin and end."""
+        entry = self.entry(column)
+        return f"np.uint64(o{column}[{entry}])", f"np.uint64(o{column}[{entry} + np.uint64(1)])"
+
+    def looked_up(self, table: EntryTable, kind: ArrowType) -> Code:
+        """Return the code that looks a value up by the code of the row's text."""
+        number, entry = len(self.tables), self.entry(str(table.column))
+        self.tables.append(table)
+        valid = self.let(f"w{number}[{entry}]") if table.nullable else None
+        return Code(self.let(f"t{number}[{entry}]"), valid, kind)
 
     def constant(self, scalar: Value) -> Code:
         """Return the code of an Arrow scalar; text and null have only the scalar."""

@@ -189,8 +189,9 @@ def _is_literal(loop: LoopWriter, column: str, wanted: bytes) -> str:
 
 def _place(loop: LoopWriter, column: str) -> tuple[str, str]:
     """Return where the bytes of a text begin, and how many they are."""
-    begin = loop.let(f"np.uint64(o{column}[i])")
-    return begin, loop.let(f"np.uint64(o{column}[i + np.uint64(1)]) - {begin}")
+    begin, end = loop.text_ends(column)
+    begin = loop.let(begin)
+    return begin, loop.let(f"{end} - {begin}")
 
 
 def _ordered_texts(loop: LoopWriter, left: Code, right: Code, *, if_equal: bool) -> Code:

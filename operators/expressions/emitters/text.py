@@ -49,8 +49,9 @@ def place_of(loop: LoopWriter, value: Code) -> tuple[str, str, str]:
         msg = f"a search in {value.kind}"
         raise NotCompilable(msg)
     column = value.value
-    begin = loop.let(f"np.uint64(o{column}[i])")
-    return column, begin, loop.let(f"np.uint64(o{column}[i + np.uint64(1)]) - {begin}")
+    begin, end = loop.text_ends(column)
+    begin = loop.let(begin)
+    return column, begin, loop.let(f"{end} - {begin}")
 
 
 def _constant_part(part: Code) -> bytes:

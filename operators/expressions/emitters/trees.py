@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from ....configs.errors import WhaleError
 from ..expression import Alias, ColumnReference, FunctionCall, Literal
-from .code import Code, LoopWriter, NotCompilable
+from ..kernels.type_rules import is_text
+from .code import Code, EntryTable, LoopWriter, NotCompilable
 
 if TYPE_CHECKING:
     from ..evaluation import Environment
@@ -53,10 +54,41 @@ def code_of(
         case Literal():
             return loop.constant(constants.scalar(expression.constant))
         case FunctionCall():
+            if (found := _over_entries(expression, loop, columns, constants)) is not None:
+                return found
             arguments = [code_of(one, loop, columns, constants) for one in expression.arguments]
             return _call(expression, arguments, loop, constants)
     msg = f"{expression}"
     raise NotCompilable(msg)
+
+
+def _over_entries(
+    call: FunctionCall, loop: LoopWriter, columns: Mapping[str, Code], constants: Environment
+) -> Code | None:
+    """Return the code of a call whose only column is coded text: it is looked up by the code.
+
+    None if it is no such call. The kernels compute it for each text of the dictionary; it is what
+    the loop would compute for the row, and what has no code has none here either.
+
+    Raises:
+        NotCompilable: as `code_of`.
+    """
+    found = [columns[name] for name in call.columns if name in columns] if loop.coded else []
+    places = {code.value for code in found if _is_column_text(code)}
+    if len(found) < len(call.columns) or len(places) != 1 or not all(map(_is_column_text, found)):
+        return None
+    column = int(places.pop())
+    if column not in loop.coded:
+        return None
+    plain = LoopWriter(loop.schema, nullable=loop.nullable)
+    code = code_of(call, plain, columns, constants)
+    if plain.functions or code.constant is not None or is_text(code.kind):
+        return None
+    return loop.looked_up(EntryTable(call, column, code.kind, code.valid is not None), code.kind)
+
+
+def _is_column_text(code: Code) -> bool:
+    return is_text(code.kind) and code.constant is None
 
 
 def _call(

@@ -1,0 +1,91 @@
+"""Arrow's dictionary arrays of text as coded columns."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pyarrow as pa
+
+from .arrow import column_from_arrow, schema_from_arrow
+from .batch import Batch
+from .coded_column import CodedColumn, Dictionary
+from .column import Column
+from .types import SCHEMAS_REMEMBERED, DataType, Schema
+
+__all__ = ["DICTIONARY_TEXTS_MAX", "DictionaryBatches", "is_text_dictionary"]
+
+DICTIONARY_TEXTS_MAX = 1 << 14
+"""Columns of more texts are decoded: what is computed for each text would leave the caches."""
+
+_DECODED_BYTES_MAX = 1 << 30
+"""Columns that could be larger than that are decoded where they are read, which may be refused."""
+
+
+class DictionaryBatches:
+    """Makes batches of a source's record batches, whose columns of text may be dictionary arrays.
+
+    It remembers the last dictionary of each column: where the next has the same texts, it is used
+    again, so that what was computed for its texts is.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, Dictionary] = {}
+
+    def batch(self, data: pa.RecordBatch) -> Batch:
+        """Return the rows, `owned`; their memory is a source's. See `batch_from_arrow`."""
+        schema = _plain_schema(data.schema)
+        columns = [
+            self._column(array, field.name, field.type)
+            for field, array in zip(schema, data.columns, strict=True)
+        ]
+        return Batch(schema, columns, data.num_rows)
+
+    def _column(self, array: pa.Array, name: str, kind: DataType) -> Column:
+        what = f"column {name!r}"
+        if not pa.types.is_dictionary(array.type):
+            return column_from_arrow(array, kind, what, of_source=True)
+        dictionary = self._texts_of(array, name, kind)
+        if dictionary is None or dictionary.longest * len(array) > _DECODED_BYTES_MAX:
+            plain = array.cast(array.type.value_type)
+            return column_from_arrow(plain, kind, what, of_source=True)
+        return _coded(array, dictionary, what)
+
+    def _texts_of(self, array: pa.DictionaryArray, name: str, kind: DataType) -> Dictionary | None:
+        """Return the texts of an array; None if it is not worth its while to keep them coded."""
+        texts = array.dictionary
+        if len(texts) > DICTIONARY_TEXTS_MAX or texts.null_count:
+            return None
+        values = column_from_arrow(texts, kind, f"column {name!r}", of_source=True)
+        last = self._last.get(name)
+        if last is not None and last.has_texts(values):
+            return last
+        if len(texts) > len(array):  # most of its texts would be looked at for nothing
+            return None
+        found = self._last[name] = Dictionary(values)
+        return found
+
+
+def is_text_dictionary(kind: pa.DataType) -> bool:
+    """Whether arrays of a type can be coded columns."""
+    if not pa.types.is_dictionary(kind):
+        return False
+    return bool(pa.types.is_string(kind.value_type) or pa.types.is_large_string(kind.value_type))
+
+
+def _coded(array: pa.DictionaryArray, dictionary: Dictionary, what: str) -> CodedColumn:
+    indices = array.indices if array.indices.type == pa.int32() else array.indices.cast(pa.int32())
+    column = column_from_arrow(indices, DataType.parse("int32"), what, of_source=True)
+    codes = column.data
+    if column.validity is not None:  # what a null has as its code may be anything
+        codes = np.where(column.validity, codes, np.int32(dictionary.null))
+    return CodedColumn(dictionary, codes, column.validity)
+
+
+@functools.lru_cache(maxsize=SCHEMAS_REMEMBERED)
+def _plain_schema(schema: pa.Schema) -> Schema:
+    plain = [
+        field.with_type(field.type.value_type) if is_text_dictionary(field.type) else field
+        for field in schema
+    ]
+    return schema_from_arrow(pa.schema(plain))
