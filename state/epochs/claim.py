@@ -119,6 +119,11 @@ class Claim:
         except DamagedCheckpointError:
             by = ", which another job has taken over"
         msg = f"{where}{by or ', whose claim is gone'}: it writes and commits nothing any more"
+        if not by:
+            msg += (
+                "; see what is left there (`whale-ray state PATH`) and resume the job, or submit it"
+                " with another folder"
+            )
         raise ClaimLostError(msg)
 
     def beat(self) -> None:

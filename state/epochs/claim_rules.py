@@ -25,6 +25,7 @@ EXPIRY_MS = 30_000
 BEAT_MS = 8_000
 """How often a job renews its claim: thrice and more before it expires."""
 
+_TAKE_OVER = "checkpoints.take_over=true, or resume with --take-over"
 _KIND = "claim"
 _VERSION = 1
 
@@ -105,12 +106,11 @@ def refusal_of_claim(
         f"the checkpoint folder {url!r} is in use by {held}; stop that job, name another folder"
     )
     if lock == LockState.OTHERS:
-        return f"{in_use}, or take it over (checkpoints.take_over=true)"
+        return f"{in_use}, or take it over ({_TAKE_OVER})"
     if (lock == LockState.OURS and held.locks and held.host == host) or not left_ms:
         return ""
     seconds = -(-left_ms // 1_000)
-    at_once = "at once with checkpoints.take_over=true"
-    return f"{in_use}, or, if it is dead, try again in {seconds} s ({at_once})"
+    return f"{in_use}, or, if it is dead, try again in {seconds} s (at once with {_TAKE_OVER})"
 
 
 def refusal_of_folder(

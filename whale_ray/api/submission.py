@@ -311,6 +311,7 @@ def resume(
     address: str | None = None,
     workers: int | None = None,
     parallelism: Mapping[str, int] | None = None,
+    take_over: bool = False,
     detach: bool = False,
     queue: bool = False,
     runtime_env: Mapping[str, Any] | None = None,
@@ -327,6 +328,8 @@ def resume(
         workers: the number of worker processes; None: as before.
         parallelism: another number of instances by the ids of operators; those that are fused with
             one get the same. State moves by key.
+        take_over: take the folder also from a job that uses it, which can then commit nothing more.
+            It is not kept: the next `resume` asks again.
         detach: let the job outlive this process.
         queue: wait for resources.
         runtime_env: Ray's runtime environment.
@@ -339,7 +342,8 @@ def resume(
         OutputError: another job uses the folder.
     """
     before, ran_on, point, manifest = load_job(str(path))
-    settings = before.settings.with_overrides({"checkpoints.url": point.url})
+    of_folder = {"checkpoints.url": point.url, "checkpoints.take_over": take_over}
+    settings = before.settings.with_overrides(of_folder)
     logical = rescaled(before.plan, parallelism or {})
     workers = workers or before.plan.workers
 

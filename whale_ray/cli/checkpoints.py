@@ -84,6 +84,11 @@ def add_resume(commands: Any, finish: Finish) -> None:
         metavar="ID=N",
         help="another number of instances of an operator (may be repeated)",
     )
+    command.add_argument(
+        "--take-over",
+        action="store_true",
+        help="take the folder also from a job that uses it, which then commits nothing more",
+    )
     command.add_argument("--detach", action="store_true", help="let the job outlive this command")
     command.add_argument(
         "--queue", action="store_true", help="wait for room on Ray if others hold it"
@@ -108,6 +113,7 @@ def _resume(parsed: argparse.Namespace, finish: Finish) -> int:
         address=parsed.address,
         workers=parsed.workers,
         parallelism=dict(parsed.parallelism),
+        take_over=parsed.take_over,
         detach=parsed.detach,
         queue=parsed.queue,
     )

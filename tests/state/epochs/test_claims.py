@@ -98,7 +98,8 @@ def test_the_refusal_names_job_host_and_since_when():
     assert said == (
         "the checkpoint folder '/data' is in use by job auction-12 (topology 'auction', process 77"
         " on host anna) since 2027-01-15 08:00:00 UTC; stop that job, name another folder, or, if"
-        " it is dead, try again in 2 s (at once with checkpoints.take_over=true)"
+        " it is dead, try again in 2 s (at once with checkpoints.take_over=true, or"
+        " resume with --take-over)"
     )
 
 
@@ -253,7 +254,7 @@ def test_the_claim_is_lost_if_another_job_begins_in_the_emptied_folder(url, clai
     for name in files.names("claims") + files.names("newest"):
         files.remove(name)
     second = take(claims, url, "job-4", take_over=True)
-    with pytest.raises(ClaimLostError, match="whose claim is gone"):
+    with pytest.raises(ClaimLostError, match=r"whose claim is gone.*; see what is left"):
         first.claim.check()
     second.claim.check()
 

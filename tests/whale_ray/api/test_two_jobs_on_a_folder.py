@@ -29,19 +29,15 @@ def test_a_second_job_is_refused_and_one_that_takes_over_lets_the_first_commit_n
         second.wait(60)
     assert len(str(refused.value).splitlines()) == 1
     assert first.state == "running"
-    third = whale.submit(
-        numbers(tmp_path),
-        on="processes",
-        workers=1,
-        checkpoints=state,
-        restore="latest",
-        settings={"checkpoints.take_over": True},
-        **OFTEN,
-    )
+    third = whale.resume(state, workers=1, take_over=True)
     with pytest.raises(ClaimLostError, match=rf"which was taken over by job {third.id}") as lost:
         first.wait(60)
     assert len(str(lost.value).splitlines()) == 1
     assert visible(tmp_path) == expected(GATE)
+    until(lambda: third.metrics().checkpoints.count, "the third job takes no checkpoint")
+    fourth = whale.resume(state, workers=1)  # that the job before took over is not kept
+    with pytest.raises(OutputError, match=f"is in use by job {third.id}"):
+        fourth.wait(60)
     (tmp_path / "go").touch()
     third.wait(60)
     assert visible(tmp_path) == expected(COUNT)
