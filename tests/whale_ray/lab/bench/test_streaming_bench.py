@@ -215,6 +215,7 @@ def test_the_command(
 ) -> None:
     without_others(monkeypatch, tmp_path)
     monkeypatch.setattr("whale_ray.lab.bench.streaming.bandwidth._QUICK_BYTES", 1 << 20)
+    monkeypatch.setattr("whale_ray.lab.bench.streaming.hosts.HOSTS", (2,))
     words = ["bench", "streaming", "--quick", "--plots", str(tmp_path), "--json"]
     assert main(words) == 0
     report = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -239,6 +240,8 @@ def test_the_command(
     }
     assert late["in order"] == late["out of order within the bound"] == 0
     assert late["out of order, the late ones dropped"] > 0
+    crossed = [row["value"] for row in rows if row["unit"] == "bytes between hosts/row"]
+    assert 0 < crossed[1] < crossed[0] / 2  # by late merge, and partitioned
 
 
 def test_absent_systems_are_named_with_the_remedy(

@@ -18,6 +18,7 @@ from .cells import Found, found_by
 from .disorder import disorder_rows
 from .first_result import first_result_rows
 from .handles import handle_rows
+from .hosts import host_rows
 from .inputs import (
     InputFiles,
     map_streams,
@@ -52,6 +53,7 @@ PARTS = (
     "skew",
     "handles",
     "disorder",
+    "hosts",
     "loops",
     "first-result",
     "bandwidth",
@@ -152,6 +154,8 @@ def _rows(run: _StreamingRun, parts: tuple[str, ...], quick: bool) -> list[Bench
         rows += handle_rows(quick)
     if "disorder" in parts:
         rows += disorder_rows(inputs(), run.repetitions)
+    if "hosts" in parts:
+        rows += host_rows(inputs(), run.notes)
     if "loops" in parts:
         rows += [*loop_rows(quick), *aggregating_loop_rows(quick)]
     if "first-result" in parts:
