@@ -80,7 +80,7 @@ _NULLS = 0xFFFFFF << 8
 LENGTH_MASK = (1 << 24) - 1
 
 READ_U64 = types.Array(numba.uint64, 1, "C", readonly=True)
-_READ_U32 = types.Array(numba.uint32, 1, "C", readonly=True)
+READ_U32 = types.Array(numba.uint32, 1, "C", readonly=True)
 TYPE_PLACE = types.Array(numba.int64, 1, "C", readonly=True)
 TYPE_AT = numba.int64[::1]
 TYPE_BUCKETS = numba.uint64[::1]
@@ -186,7 +186,7 @@ def _same_texts(base: Any, references: Any, words: Any, texts: Any) -> Any:
 
 
 @inner
-def _same_key(
+def same_key(
     base: Any, fixed: Any, texts: Any, record: Any, hashed: Any, words: Any, nulls: Any
 ) -> Any:
     """Compare a record's key with the words at an address."""
@@ -307,7 +307,7 @@ def _insert(
 @njit(
     numba.int64(
         *(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS),
-        *(READ_U64, numba.int64, _READ_U32, TYPE_AT, numba.int64),
+        *(READ_U64, numba.int64, READ_U32, TYPE_AT, numba.int64),
     ),
     cache=True,
     nogil=True,
@@ -356,7 +356,7 @@ def find_or_insert(
             while buckets[bucket] != 0:
                 if (buckets[bucket] >> np.uint64(32)) == tag:
                     slot = np.int64(buckets[bucket] & SLOT_MASK) - 1
-                    if _same_key(base, fixed, texts, base + slot * stride, hashed, words, null):
+                    if same_key(base, fixed, texts, base + slot * stride, hashed, words, null):
                         break
                     slot = np.int64(-1)
                 bucket = after(at, bucket, buckets)
@@ -377,7 +377,7 @@ def find_or_insert(
 
 @njit(
     numba.void(
-        TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS, READ_U64, numba.int64, _READ_U32, TYPE_AT
+        TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS, READ_U64, numba.int64, READ_U32, TYPE_AT
     ),
     cache=True,
     nogil=True,
@@ -419,7 +419,7 @@ def find(
                 if (buckets[bucket] >> np.uint64(32)) == tag:
                     slot = np.int64(buckets[bucket] & SLOT_MASK) - 1
                     record = base + slot * stride
-                    if _same_key(base, fixed, texts, record, hashed, words, null):
+                    if same_key(base, fixed, texts, record, hashed, words, null):
                         slots[row] = slot
                         break
                 bucket = after(at, bucket, buckets)

@@ -203,6 +203,10 @@ class ChunkLog:
         for first, size in self._parts_on_disk(start, nbytes):
             self._mapping.madvise(mmap.MADV_WILLNEED, first, size)
 
+    def start_reading_words(self, words: npt.NDArray[np.uint64]) -> None:
+        """Let the kernel read some words of an index that lie on the disk."""
+        self._pages.start_reading(words.ctypes.data, words.nbytes)
+
     def start_writing(self, start: int, nbytes: int) -> None:
         """Let the kernel write what has changed on the disk of a part of the mapping.
 

@@ -35,6 +35,7 @@ from .index import (
     node_of,
 )
 from .log import CHUNK_BYTES_MIN
+from .page_file import MADV_POPULATE_WRITE
 
 if TYPE_CHECKING:
     from .index_table import IndexTable
@@ -144,8 +145,7 @@ class PageFetcher:
     def in_order(self, places: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
         """Yield the rows in the order of their places, in pieces whose pages have been asked for.
 
-        The next piece's pages are asked for before one is yielded, so they come meanwhile. Without
-        chunks on the disk the rows are yielded as they are.
+        Without chunks on the disk the rows are yielded as they are; else as `pieces` does.
 
         Args:
             places: records, int64 (n,); -1 for those that are not there yet, which come last. They
@@ -154,14 +154,33 @@ class PageFetcher:
         if not self._log.spills:
             yield np.arange(len(places))
             return
+        for rows, _ in self.pieces(places):
+            yield rows
+
+    def pieces(
+        self, places: npt.NDArray[np.int64]
+    ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+        """Yield rows in the order of their places, and these, -1 last; rows of one place ascend.
+
+        The next piece's pages are asked for before one is yielded, so they come meanwhile; those of
+        the piece before are being written. The argument is overwritten.
+        """
         packed = places.view(np.uint64)
         _pack(packed)
         packed.sort()
-        stop = self._asked(packed, 0)
-        start = 0
+        region_bytes = self._per_piece * int(self._place[STRIDE])
+        start, stop = 0, self._asked(packed, 0)
         while start < len(packed):
             following = self._asked(packed, stop)
-            yield (packed[start:stop] & _ROW_MASK).view(np.int64)
+            piece = packed[start:stop]
+            found = (piece >> np.uint64(32)).view(np.int64)
+            is_there = found[0] != _NO_PLACE
+            if is_there:
+                self._populate(found)
+            region = int(found[0]) // self._per_piece
+            yield (piece & _ROW_MASK).view(np.int64), found if is_there else np.full_like(found, -1)
+            if is_there:
+                self._log.start_writing(region * region_bytes, region_bytes)
             start, stop = stop, following
 
     def _asked(self, packed: npt.NDArray[np.uint64], start: int) -> int:
@@ -180,10 +199,23 @@ class PageFetcher:
     def _fetch(self, hashes: npt.NDArray[np.uint64]) -> None:
         self._ask(np.sort(self.places(hashes)), _GAP_PAGES_MAX)
 
+    def _populate(self, places: npt.NDArray[np.int64]) -> None:
+        """Let the pages on disk of records, which ascend, be there to be written to."""
+        log, stride = self._log, int(self._place[STRIDE])
+        places = np.ascontiguousarray(places)
+        _advise(log.address, log.on_disk, stride, places, 1, MADV_POPULATE_WRITE)
+
     def _ask(self, places: npt.NDArray[np.int64], gap_pages: int) -> None:
         """Ask the kernel for the pages on disk of records, which ascend."""
         log, stride = self._log, int(self._place[STRIDE])
-        _advise(log.address, log.on_disk, stride, np.ascontiguousarray(places), gap_pages)
+        _advise(
+            log.address,
+            log.on_disk,
+            stride,
+            np.ascontiguousarray(places),
+            gap_pages,
+            _MADV_WILLNEED,
+        )
 
 
 @njit(numba.void(numba.uint64[::1]), cache=True, nogil=True, boundscheck=False)
@@ -221,13 +253,14 @@ def _find_places(place: Any, at: Any, buckets: Any, ranks: Any, hashes: Any, pla
         numba.int64,
         types.Array(numba.int64, 1, "C", readonly=True),
         numba.int64,
+        numba.int32,
     ),
     cache=True,
     nogil=True,
     boundscheck=False,
 )
-def _advise(base: int, on_disk: Any, stride: int, places: Any, gap_pages: int) -> None:
-    """Ask the kernel for the pages on disk of records, ascending, with small gaps between them."""
+def _advise(base: int, on_disk: Any, stride: int, places: Any, gap_pages: int, advice: int) -> None:
+    """Advise the kernel of the pages on disk of records, ascending, and small gaps between them."""
     first, last = -1, -1
     for row in range(len(places)):
         if places[row] < 0:
@@ -238,11 +271,11 @@ def _advise(base: int, on_disk: Any, stride: int, places: Any, gap_pages: int) -
                 continue
             if last >= 0 and page - last > gap_pages:
                 nbytes = np.uint64((last - first + 1) << _PAGE_SHIFT)
-                _madvise(base + (first << _PAGE_SHIFT), nbytes, _MADV_WILLNEED)
+                _madvise(base + (first << _PAGE_SHIFT), nbytes, advice)
                 first = page
             elif last < 0:
                 first = page
             last = page
     if last >= 0:
         nbytes = np.uint64((last - first + 1) << _PAGE_SHIFT)
-        _madvise(base + (first << _PAGE_SHIFT), nbytes, _MADV_WILLNEED)
+        _madvise(base + (first << _PAGE_SHIFT), nbytes, advice)

@@ -20,12 +20,12 @@ import numpy.typing as npt
 
 from ..configs.errors import ResourceError, system_reason
 
-__all__ = ["PageFile", "release_pages"]
+__all__ = ["MADV_POPULATE_WRITE", "PageFile", "release_pages"]
 
 _MAP_FIXED = 0x10
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # known to Python from 3.13 on
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
-_MADV_POPULATE_WRITE = 23  # from Linux 5.14 on
+MADV_POPULATE_WRITE = 23  # from Linux 5.14 on
 _SYNC_FILE_RANGE_WRITE = 2
 _FALLOC_FL_KEEP_SIZE, _FALLOC_FL_PUNCH_HOLE = 1, 2
 
@@ -59,7 +59,7 @@ class PageFile:
             _map(address, nbytes, mmap.MAP_SHARED | _MAP_FIXED, self._fd, offset)
         except OSError as error:
             raise self._error(error) from None
-        _libc().madvise(address, nbytes, _MADV_POPULATE_WRITE)  # else page by page; may be unknown
+        _libc().madvise(address, nbytes, MADV_POPULATE_WRITE)  # else page by page; may be unknown
 
     def take_over(self, address: int, offset: int, nbytes: int) -> None:
         """Let memory be pages of the file that hold what it holds; else as `back`."""
@@ -86,6 +86,11 @@ class PageFile:
     def start_writing(self, offset: int, nbytes: int) -> None:
         """Let the kernel begin to write pages that have changed; nothing waits for it."""
         _libc().sync_file_range(self._fd, offset, nbytes, _SYNC_FILE_RANGE_WRITE)
+
+    def start_reading(self, address: int, nbytes: int) -> None:
+        """Let the kernel begin to read the pages of some mapped memory; nothing waits for it."""
+        start = address // mmap.PAGESIZE * mmap.PAGESIZE
+        _libc().madvise(start, address + nbytes - start, mmap.MADV_WILLNEED)
 
     def words(self, count: int) -> npt.NDArray[np.uint64]:
         """Return zeroed memory in a file of its own, freed with the array; raise as `back`.

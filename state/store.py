@@ -27,6 +27,7 @@ from .budget import StateBudget
 from .heap import ValueHeap
 from .images import RecordImages
 from .index_table import IndexTable
+from .key_passes import KeyPasses
 from .keys import virtual_node_of
 from .log import ChunkLog
 from .node_transfer import export_nodes, import_nodes
@@ -42,6 +43,8 @@ Slots = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
 _NO_NULLS = np.empty(0, np.uint32)
+_SHARES_SET_ASIDE = (2, 4, 8, 16)
+"""The first of these parts of the memory for which there is room is set aside."""
 
 
 class KeyedStore(StoreEpochs):
@@ -95,6 +98,7 @@ class KeyedStore(StoreEpochs):
         self._seals, self._cleared = [], []
         self._table = IndexTable(self._place, self._at, self._log)
         self._fetcher = PageFetcher(self._place, self._at, self._log, self._table)
+        self._passes = KeyPasses(self._place, self._at, self._log, self._table, self._fetcher)
         self._start_empty()
 
     def sibling(self, layout: RecordLayout | None = None) -> KeyedStore:
@@ -190,6 +194,24 @@ class KeyedStore(StoreEpochs):
             self._run(go_on, stop, hashes, start)
         return slots
 
+    def passes(self, hashes: Hashes, keys: Batch) -> Iterator[tuple[Slots, Slots]]:
+        """Yield rows in pieces, int64 (n,) each, and the records of their keys, as `slots` does.
+
+        In the order in which the records lie, so that a disk reads and writes each page once for
+        all rows, whose pages are in memory until the next piece is asked for. Rows of one key keep
+        their order. Meanwhile records may be changed, added and deleted.
+        """
+        packed = self.layout.pack(keys)
+        for rows, slots in self._passes.over(hashes, packed):
+            lacking = np.flatnonzero(slots < 0)
+            if len(lacking):
+                new = rows[lacking]
+                words = packed.words[new]
+                nulls = packed.nulls[new] if len(packed.nulls) else _NO_NULLS
+                slots[lacking] = self._find_or_insert(hashes[new], words.ctypes.data, nulls)
+            self.note(slots)
+            yield rows, slots
+
     def find(self, hashes: Hashes, keys: Batch) -> Slots:
         """Return the record of each key, -1 where there is none: int64 (n,).
 
@@ -228,6 +250,11 @@ class KeyedStore(StoreEpochs):
         Returns: whether there is so much. `give_back` ends it.
         """
         return self._log.set_aside(nbytes)
+
+    def set_aside_share(self) -> int:
+        """Set a share of the worker's memory for state aside, and return how much; 0: none."""
+        shares = (self._budget.limit_bytes // share for share in _SHARES_SET_ASIDE)
+        return next((nbytes for nbytes in shares if self.set_aside(nbytes)), 0)
 
     def give_back(self, nbytes: int) -> None:
         """Take memory back that was set aside."""

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 from ...configs.errors import TopologyError, UsageError
 from ...state.declarations import StateDeclaration
 from ...state.watermarks import WATERMARK_NONE
-from ..process import CoProcess, InstanceContext, Output, Process, call_method, check_nothing
+from ..process import (
+    CoProcess,
+    InstanceContext,
+    Output,
+    Process,
+    call_method,
+    check_nothing,
+    common_time,
+)
 from .sealed_keys import SealedKeys
 
 if TYPE_CHECKING:
@@ -98,6 +106,8 @@ class Keyed(SealedKeys):
     _key_of: object = _NO_ROW
     """What `_key` is the key of: it is only made if it is read."""
     _input_ended = False
+    _looked_up: tuple[Batch, Slots] | None = None
+    """Rows whose records a pass over the state has found."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -205,8 +215,7 @@ class Keyed(SealedKeys):
 
     def load(self, batch: Batch) -> None:
         """Take the declared state of keys; raise StateFullError if there is no memory for it."""
-        names = self._opened().keys[0]
-        state = self._begin(batch.select(names)) if self._state is None else self._state
+        state = self._state or self._begin(batch.select(self._opened().keys[0]))
         state.load(batch)
 
     def _beside(self) -> dict[str, Any]:
@@ -256,6 +265,8 @@ class Keyed(SealedKeys):
 
     def _slots(self, batch: Batch, port: int) -> Slots:
         """Return the record of each row's key; the first batch tells the types of the keys."""
+        if self._looked_up is not None and self._looked_up[0] is batch:
+            return self._looked_up[1]
         context = self._opened()
         keys = context.keys[port] if port < len(context.keys) else ()
         if not keys:
@@ -270,8 +281,7 @@ class Keyed(SealedKeys):
         from .keyed_state import KeyedState
 
         context = self._opened()
-        watermark_ns = self._watermark_ns
-        state = KeyedState(context, self.declared, first, context.keys[0], watermark_ns)
+        state = KeyedState(context, self.declared, first, context.keys[0], self._watermark_ns)
         self._know(state)
         return state
 
@@ -362,6 +372,23 @@ class KeyedProcess(Keyed, Process):
             from .translation import translate
 
             cls._translation = translate(cls.__name__, cls.on_row, cls.declared)
+
+    @property
+    def bytes_gathered_max(self) -> int:
+        """How many bytes of rows `take_rows` is to be given at once; 0: state is in memory."""
+        return 0 if self._state is None else self._state.bytes_gathered_max
+
+    def take_rows(self, batch: Batch, out: Output) -> None:
+        """Call `on_batch`: for parts of rows, by where their state lies, if that is on the disk."""
+        state = self._state
+        if state is None or not state.takes_in_passes(batch.num_rows):
+            call_method(self.on_batch, batch, out)
+            return
+        for piece, slots in state.passes(batch):
+            self._looked_up = piece, slots
+            out.time_ns = common_time(piece)
+            call_method(self.on_batch, piece, out)
+        self._looked_up = None
 
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Take the next rows. The default calls `on_row` for each."""

@@ -14,16 +14,17 @@ from ...configs.errors import UsageError
 from ...state.declarations import StateDeclaration
 from ...state.keys import hash_keys
 from ...state.node_transfer import export_slots, with_columns
-from ...state.records import RecordField, RecordLayout
+from ...state.records import RecordLayout
 from ...state.sealed_records import is_alive
 from ...state.store import KeyedStore
 from ...state.timers import NO_TIME, TimerQueue
 from ..rows import fail_at
 from ..sealing import Epochs
 from .entries import EntriesHandle, ListHandle, MapHandle, id_field
-from .expiry import Moment, expiring, expiry_fields, ttl_ns_of
+from .expiry import Moment, expiring, ttl_ns_of
 from .handles import Cursor, Handle, TimerHandle, class_of, queued_field
 from .sealed_state import SealedState
+from .state_fields import fields_of
 from .timer_chain import FIRED_AT_THE_END_MAX, TimerChain
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ _END_NS = (1 << 63) - 1
 
 _MADE_NOW_ENTRIES_MAX = 1 << 16
 """Of how many entries of changed keys the rows are made at a marker at most."""
+
+_PASS_ROWS_MIN = 256
 
 
 class TimerCall(NamedTuple):
@@ -105,6 +108,7 @@ class KeyedState:
             which for which, timer in enumerate(self._timers) if timer.declaration.clock == "event"
         ]
         self._touched: list[Slots] = []
+        self._set_aside_bytes = 0
         self._sealed: Epochs[int] = Epochs()  # up to when was freed
         self._key_class = _key_class(self._keys)
 
@@ -151,6 +155,31 @@ class KeyedState:
         slots = self.store.slots(hashes, renamed)
         self._touched.append(slots)
         return slots
+
+    def takes_in_passes(self, rows: int) -> bool:
+        """Return whether so many rows are worth a pass over the records, as these are on disk."""
+        return self.store.spills and rows >= _PASS_ROWS_MIN
+
+    def passes(self, batch: Batch) -> Iterator[tuple[Batch, Slots]]:
+        """Yield rows with the records of their keys, by where these lie; see `KeyedStore.passes`.
+
+        What the caller has written is settled after each part.
+        """
+        self.settle()
+        hashes, _ = hash_keys(batch, self._keys)
+        for rows, slots in self.store.passes(hashes, batch.select(self._keys)):
+            piece = batch.take(rows)
+            self._note_moment(piece)
+            self._touched.append(slots)
+            yield piece, slots
+            self.settle()
+
+    @property
+    def bytes_gathered_max(self) -> int:
+        """How many bytes of rows may wait for a pass; 0 unless records are on the disk."""
+        if self.store.spills and not self._set_aside_bytes:
+            self._set_aside_bytes = self.store.set_aside_share()
+        return self._set_aside_bytes if self.store.spills else 0
 
     def _note_moment(self, batch: Batch) -> None:
         """Note at what time a batch comes; in the row form each row then has its own."""
@@ -441,6 +470,8 @@ class KeyedState:
 
     def forget(self) -> None:
         """Give the memory of all keys back; the state is of no use any more."""
+        self.store.give_back(self._set_aside_bytes)
+        self._set_aside_bytes = 0
         self.store.drop()
         for handle in self._with_entries:
             handle.forget()
@@ -453,29 +484,3 @@ class KeyedState:
 def _key_class(names: tuple[str, ...]) -> Any:
     """Return the class of keys: a named tuple, in which other names than Python's are numbered."""
     return namedtuple("Key", names, rename=True)
-
-
-def fields_of(declaration: StateDeclaration) -> list[RecordField]:
-    """Return the fields of a record that keep a declared value."""
-    name = declaration.name
-    fields = _value_fields(declaration)
-    if declaration.ttl is not None and declaration.kind != "map":  # a map's entries have their own
-        fields += expiry_fields(name)
-    return fields
-
-
-def _value_fields(declaration: StateDeclaration) -> list[RecordField]:
-    name, kind = declaration.name, declaration.type
-    match declaration.kind:
-        case "timer":
-            time = np.dtype(np.int64)
-            names = (name, queued_field(name))
-            return [RecordField(one, time, initial=NO_TIME) for one in names]
-        case "list" | "map":
-            return [RecordField(one, np.dtype(np.int64)) for one in (name, id_field(name))]
-        case "count" | "sum":
-            return [RecordField(name, kind.storage)]
-        case _ if kind.kind == "bytes":
-            return [RecordField.of_bytes(name)]
-        case _:
-            return [RecordField(name, kind.storage, nullable=True)]

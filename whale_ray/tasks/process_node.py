@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ..configs.errors import UsageError
 from ..operators.groupings import Grouping
+from ..operators.keyed.keyed_process import KeyedProcess
 from ..operators.process import CoProcess, InstanceContext, Process, call_method, common_time
 from ..operators.snapshots import OperatorSnapshot, StateChunk
 from ..plan.logical import MAIN
@@ -16,6 +17,7 @@ from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
 from ..transport.wire.batch import Batch
 from ..transport.wire.types import Schema
 from .flow import Downstream, FanOut
+from .gathered_rows import GatheredRows
 from .nodes import Node
 from .predecessors import Predecessors
 from .process_output import make_output
@@ -53,6 +55,7 @@ class ProcessNode(Node):
         self._empty: list[Batch | None] = [None] * ports
         self._passed_on_ns = WATERMARK_NONE
         self._idle = False
+        self._gathered = GatheredRows()
         self._output = make_output(process, outputs, self.metrics, needs_times, bounded=bounded)
         self.limits_waiting = not bounded
         self._output.instances = context.instances
@@ -92,12 +95,48 @@ class ProcessNode(Node):
             self._output.set_input_schemas(
                 [known.schema for known in self._empty if known is not None]
             )
+        gathers = self._bytes_gathered_max > 0 or self._gathered.due_ns is not None
+        if gathers:
+            now_ns, kept = self._clock.monotonic_ns(), self._buffer is not None
+            self._gathered.add(batch, now_ns, kept=kept)
         if self._buffer is not None:
             self._buffer.add(port, source, batch)
-            return
+        elif not gathers:
+            self._take_now(port, batch)
+        elif not self._may_gather:
+            self._take_gathered()
+
+    def _take_now(self, port: int, batch: Batch) -> None:
         with self._output.during(common_time(batch), batch.origin_ns), self.guard(batch):
             self._call(port, batch)
         self._note_waiting(self._output.waiting_rows)
+
+    @property
+    def _bytes_gathered_max(self) -> int:
+        """How many bytes of rows are gathered for a pass over the state; 0 if none are."""
+        process = self._process
+        return process.bytes_gathered_max if isinstance(process, KeyedProcess) else 0
+
+    @property
+    def _may_gather(self) -> bool:
+        """Whether what has been gathered may wait for more."""
+        return self._gathered.waits(self._clock.monotonic_ns(), self._bytes_gathered_max)
+
+    def _take_gathered(self) -> None:
+        """Hand over the rows that were gathered, then the watermark that came with them."""
+        if self._gathered.due_ns is None:
+            return
+        begin_ns = self._clock.monotonic_ns()
+        rows, watermark_ns = self._gathered.give_back()
+        if rows is not None:
+            self._take_now(0, rows)
+        if watermark_ns is not None:
+            self._advance(watermark_ns)
+        self._gathered.note_pass(self._clock.monotonic_ns() - begin_ns)
+
+    def empty_for_marker(self) -> None:
+        """See `Node.empty_for_marker`: so what was gathered is not in checkpoints."""
+        self._take_gathered()
 
     def own(self) -> None:
         """See `Node.own`: rows that wait for event time."""
@@ -107,8 +146,17 @@ class ProcessNode(Node):
     def advance(self, watermark_ns: int) -> None:
         """Hand over the rows whose time has come, then the watermark.
 
-        It is not passed on while the output keeps rows back; the next one covers it.
+        It is not passed on while the output keeps rows back; the next one covers it. It waits while
+        rows are gathered.
         """
+        if self._gathered.due_ns is None:
+            self._advance(watermark_ns)
+            return
+        self._gathered.hold(watermark_ns)
+        if not self._may_gather:
+            self._take_gathered()
+
+    def _advance(self, watermark_ns: int) -> None:
         self._release(watermark_ns)
         self.metrics.watermark_ns = watermark_ns
         with self._output.during(watermark_ns, 0), self.guard():
@@ -121,6 +169,7 @@ class ProcessNode(Node):
     def set_idle(self, idle: bool) -> None:
         """Pass on whether its inputs are idle, unless rows are kept back: they come before."""
         self._idle = idle
+        self._take_gathered()
         if not self._output.waiting_rows:
             self._downstream.set_idle(idle)
 
@@ -139,6 +188,7 @@ class ProcessNode(Node):
 
         What it emits then has the latest event time seen, but after the last watermark.
         """
+        self._take_gathered()
         self._release(WATERMARK_END)
         self.ended = True
         last_ns = self._after_watermark()
@@ -153,11 +203,20 @@ class ProcessNode(Node):
         """Return when the process' deadline is, monotonic ns."""
         if self.ended or not self.is_polled:
             return None
-        deadline_ns = self._deadline_ns()
-        return None if deadline_ns is None else now_ns + deadline_ns - self._clock.wall_ns()
+        deadline_ns, gathered_ns = self._deadline_ns(), self._gathered.due_ns
+        if deadline_ns is None:
+            return gathered_ns
+        own_ns = now_ns + deadline_ns - self._clock.wall_ns()
+        return own_ns if gathered_ns is None else min(own_ns, gathered_ns)
 
     def poll(self, now_ns: int) -> bool:
-        """Call the process if its deadline has passed; return whether it had."""
+        """Take rows that were gathered long enough; call the process if its deadline has passed.
+
+        Returns: whether it did anything.
+        """
+        if (gathered_ns := self._gathered.due_ns) is not None and gathered_ns <= now_ns:
+            self._take_gathered()
+            return True
         deadline_ns = None if self.ended else self._deadline_ns()
         if deadline_ns is None:
             return False
@@ -197,7 +256,7 @@ class ProcessNode(Node):
 
     def update_metrics(self) -> None:
         """Count the rows that wait, and read the gauges of the buffer."""
-        self.metrics.buffered_rows = self._output.waiting_rows
+        self.metrics.buffered_rows = self._output.waiting_rows + self._gathered.rows
         self.metrics.spilled_bytes = self.context.state_budget.spilled_by(self.context.operator_id)
         if self._buffer is not None:
             self.metrics.buffered_rows += self._buffer.buffered_rows
@@ -290,7 +349,9 @@ class ProcessNode(Node):
 
     def _call(self, port: int, batch: Batch) -> None:
         process = self._process
-        if isinstance(process, Process):
+        if isinstance(process, KeyedProcess):
+            call = process.take_rows
+        elif isinstance(process, Process):
             call = process.on_batch
         else:
             call = process.on_right if port else process.on_left

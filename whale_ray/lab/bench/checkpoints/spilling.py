@@ -15,13 +15,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from .... import functions
+from .... import state as declared
+from ....operators.keyed.keyed_process import KeyedProcess, compiled
 from ....operators.windows.aggregate_windows import AggregateWindows
 from ....operators.windows.aggregation import Aggregation
 from ....state.budget import StateBudget
-from ....state.keys import hash_words
-from ....state.records import RecordField, RecordLayout
-from ....state.store import KeyedStore
+from ....tasks.flow import FanOut
+from ....tasks.process_node import ProcessNode
 from ....testing import instance_context
+from ....transport.clock import SystemClock
 from ....transport.wire.batch import Batch
 from ....transport.wire.column import Column
 from ....transport.wire.types import Schema
@@ -59,36 +61,61 @@ class _Subject(Protocol):
         """What it takes, in memory and on the disk."""
 
 
+class _Counted(KeyedProcess):
+    """Counts and adds up the rows of each key."""
+
+    n = declared.count()
+    total = declared.sum("double")
+
+    @compiled
+    def on_row(self, row: Any, out: Any) -> None:
+        """Read the key's state and change it."""
+        self.n.add(1)
+        self.total.add(row.key)
+
+
 class _EachRow:
-    """The records of each batch are looked up and changed at once, as a keyed process does."""
+    """A keyed process as a worker runs it: rows may be gathered, and wait for a pass."""
 
     title = "state that each row reads"
-    limited_batch_rows = 4096
-    """The pages of a batch must stay in memory from the search of its records to their update."""
 
     def __init__(self, budget: StateBudget) -> None:
-        fields = (RecordField("n", np.dtype(np.int64)), RecordField("sum", np.dtype(np.float64)))
-        self._store = KeyedStore(RecordLayout(Schema.of(key="int64"), fields), budget, "bench")
+        clock = SystemClock()
+        context = replace(
+            instance_context(operator_id="bench", clock=clock),
+            state_budget=budget,
+            keys=(("key",),),
+        )
+        self._node = ProcessNode(
+            context,
+            0,
+            _Counted(),
+            [FanOut(())],
+            None,
+            1,
+            False,
+            True,
+            remake=_Counted,
+            groupings=(),
+        )
+        self._budget = budget
 
     def add(self, keys: np.ndarray[Any, Any]) -> None:
-        words = keys.reshape(-1, 1).view(np.uint64)
-        hashes = np.empty(len(words), np.uint64)
-        hash_words(words, hashes)
-        self._store.records["n"][self._store.slots_of_words(hashes, words)] += 1
+        batch = Batch(Schema.of(key="int64"), [Column.of(keys)], len(keys))
+        self._node.accept(0, 0, batch)
 
     def settle(self) -> None:
-        return
+        self._node.empty_for_marker()
 
     @property
     def nbytes(self) -> int:
-        return self._store.nbytes
+        return self._budget.used_bytes + self._budget.spilled_by("bench")
 
 
 class _Aggregates:
     """The operator of `group_by("key").agg(count, sum)`, without a window."""
 
     title = "aggregates"
-    limited_batch_rows = BATCH_ROWS
 
     def __init__(self, budget: StateBudget) -> None:
         asked = Aggregation(
@@ -178,8 +205,7 @@ def _limited_rate(
     begin_s, begin_bytes = time.perf_counter(), disk_bytes()
     for _ in range(batches):
         drawn = draw(generator, len(order))
-        for first in range(0, BATCH_ROWS, subject.limited_batch_rows):
-            state.add(drawn[first : first + subject.limited_batch_rows])
+        state.add(drawn)
         rows += BATCH_ROWS
         if time.perf_counter() - begin_s > LIMITED_S:
             break
