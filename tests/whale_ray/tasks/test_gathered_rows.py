@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import whale_ray as whale
 from whale_ray.tasks.gathered_rows import GatheredRows
+from whale_ray.tasks.process_node import ProcessNode
+from whale_ray.testing import VirtualClock, instance_context
 from whale_ray.transport.wire.batch import Batch
 
 
@@ -45,3 +51,71 @@ def test_a_slow_pass_lets_rows_wait_for_two_seconds_at_most() -> None:
     gathered.add(rows(1), 5, kept=True)  # for event time, elsewhere
     assert gathered.due_ns == 5 + 2 * 10**9
     assert gathered.give_back().rows is None
+
+
+class SlowOnDisk(whale.KeyedProcess):
+    """Says that its state is on the disk; each pass takes a millisecond."""
+
+    clock = VirtualClock()
+    bytes_gathered_max = 10_000
+
+    def on_batch(self, batch: Batch, out: Any) -> None:
+        self.slots(batch)
+        self.clock.sleep_ns(1_000_000)
+        out.emit(batch)
+
+
+class Told:
+    """What follows the process: notes what it is told, in order."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def emit(self, batch: Batch) -> None:
+        self.seen += batch.column("n").to_pylist()
+
+    def advance(self, watermark_ns: int) -> None:
+        self.seen.append(f"up to {watermark_ns}")
+
+    def set_idle(self, idle: bool) -> None:
+        self.seen.append("idle" if idle else "busy")
+
+    def end(self) -> None:
+        self.seen.append("end")
+
+
+def test_rows_and_watermark_that_were_gathered_come_before_a_marker_an_idle_input_and_the_end() -> (
+    None
+):
+    told, clock = Told(), SlowOnDisk.clock
+    context = replace(instance_context(clock=clock), keys=(("n",),))
+    node = ProcessNode(
+        context, 0, SlowOnDisk(), [told], None, 1, False, True, remake=SlowOnDisk, groupings=()
+    )
+
+    def gathered(number: int) -> list[Any]:
+        told.seen.clear()
+        node.accept(0, 0, rows(number))
+        node.advance(number)
+        assert told.seen == []
+        assert node.due_ns(clock.monotonic_ns()) == clock.monotonic_ns() + 1_000_000
+        return [number, f"up to {number}"]
+
+    node.accept(0, 0, rows(0))  # the first is not gathered
+    assert told.seen == [0]
+    expected = gathered(1)
+    node.empty_for_marker()
+    assert told.seen == expected
+    expected = gathered(2)
+    node.set_idle(True)
+    assert told.seen == [*expected, "idle"]
+    expected = gathered(3)
+    clock.sleep_ns(1_000_000)
+    assert node.poll(clock.monotonic_ns())
+    assert told.seen == expected
+    expected = gathered(4)
+    node.accept(0, 0, rows(*range(5, 300)))  # more than there is memory for
+    assert told.seen == [4, *range(5, 300), "up to 4"]
+    expected = gathered(300)
+    node.end()
+    assert told.seen == [*expected, "end"]

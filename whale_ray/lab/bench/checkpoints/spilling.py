@@ -27,6 +27,7 @@ from ....transport.clock import SystemClock
 from ....transport.wire.batch import Batch
 from ....transport.wire.column import Column
 from ....transport.wire.types import Schema
+from ..disk_bandwidth import disk_bytes_per_s
 from ..memory_limit import NoLimitError, run_within
 from ..report import Aim, BenchRow
 
@@ -149,7 +150,7 @@ def spilling_rows(folder: Path, quick: bool) -> list[BenchRow]:
             spilled, _ = _rate(subject(budget), order, batches, draw)
             aim = Aim("ratio", "at least", ZIPF_AIM) if name == "Zipf" else None
             title = f"{subject.title}, {TIMES_ITS_MEMORY} times their memory, {name} keys"
-            case = {"keys": keys, "state MiB": taken >> 20}
+            case: dict[str, Any] = {"keys": keys, "state MiB": taken >> 20}
             rows.append(
                 BenchRow(
                     f"{title}; the kernel has more",
@@ -163,6 +164,9 @@ def spilling_rows(folder: Path, quick: bool) -> list[BenchRow]:
             )
             budget = StateBudget(taken // TIMES_ITS_MEMORY, _DISK_BYTES_MAX, str(folder))
             work = partial(_limited_rate, subject, budget, order, batches, draw)
+            disk = disk_bytes_per_s(folder)
+            if disk is not None:
+                case = {**case, "of the disk's MB/s": round(disk / 1e6)}
             rows.append(_limited_row(f"{title}; a hard limit", case, in_memory, budget, work, aim))
     return rows
 
