@@ -62,7 +62,7 @@ class _Subject(Protocol):
         """What it takes, in memory and on the disk."""
 
 
-class _Counted(KeyedProcess):
+class _CountedByKey(KeyedProcess):
     """Counts and adds up the rows of each key."""
 
     n = declared.count()
@@ -90,13 +90,13 @@ class _EachRow:
         self._node = ProcessNode(
             context,
             0,
-            _Counted(),
+            _CountedByKey(),
             [FanOut(())],
             None,
             1,
             False,
             True,
-            remake=_Counted,
+            remake=_CountedByKey,
             groupings=(),
         )
         self._budget = budget
