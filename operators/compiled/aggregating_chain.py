@@ -6,7 +6,7 @@ it takes all of the chain; else, as for rows that may be late, the operators the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -94,12 +94,12 @@ class AggregatingChain(ChainLoops["_AggregatingLoop"]):
         found.variant.find_codes(self._code)
         return found.variant.run(found.loop, batch, found.columns, self._partial)
 
-    def warm_up(self, schema: Schema, *, has_times: bool) -> bool:
+    def warm_up(self, schema: Schema, *, has_times: bool, coded: Collection[str] = ()) -> bool:
         """Load or compile the loop of rows that are to come; see `CompiledChain.warm_up`.
 
         Returns whether there is one, as far as is known before tables are there.
         """
-        plain = self._prepared(schema, has_times=has_times)
+        plain = self._prepared(schema, has_times=has_times, coded=coded)
         return plain is not None and plain.text is not None
 
     def _takes(self, batch: Batch) -> bool:

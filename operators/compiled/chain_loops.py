@@ -7,7 +7,7 @@ columns whose texts are codes of a dictionary, and for what the tables hold.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ..transform_bases import Transform
@@ -152,7 +152,9 @@ class ChainLoops(ABC, Generic[VariantT]):
         loop = variant.function.get(at_once=self._mode == "compiled", is_due=is_due and may_begin)
         return None if loop is None else Fitting(variant, loop, columns)
 
-    def _prepared(self, schema: Schema, *, has_times: bool) -> VariantT | None:
+    def _prepared(
+        self, schema: Schema, *, has_times: bool, coded: Collection[str]
+    ) -> VariantT | None:
         """Load or compile the loop of rows that are to come, as far as the mode says so.
 
         Returns the loop of rows without nulls; None if it depends on tables, which are not there
@@ -161,8 +163,9 @@ class ChainLoops(ABC, Generic[VariantT]):
         if self._mode == "interpreted" or self._has_tables:
             return None
         self._look_at_tables()
+        places = frozenset(schema.index(name) for name in coded if name in schema)
         plain, nullable = (
-            self._variant(schema, nullable, has_times, frozenset()) for nullable in (False, True)
+            self._variant(schema, nullable, has_times, places) for nullable in (False, True)
         )
         plain.function.get(at_once=self._mode == "compiled", is_due=False)
         nullable.function.get(at_once=False, is_due=False)

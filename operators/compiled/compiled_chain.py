@@ -7,7 +7,7 @@ until the loop is compiled, with the same results.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -58,12 +58,14 @@ class CompiledChain(ChainLoops["_Variant"]):
         found = self._fitting(batch, may_begin)
         return None if found is None else found.variant.run(found.loop, batch, found.columns)
 
-    def warm_up(self, schema: Schema, *, has_times: bool) -> int:
+    def warm_up(self, schema: Schema, *, has_times: bool, coded: Collection[str] = ()) -> int:
         """Load or compile the loop of rows that are to come, as far as the mode says so.
+
+        `coded`: the columns whose texts will be codes of a dictionary.
 
         Returns how many operators it takes; none if it depends on tables, which are not there yet.
         """
-        plain = self._prepared(schema, has_times=has_times)
+        plain = self._prepared(schema, has_times=has_times, coded=coded)
         return 0 if plain is None or plain.text is None else len(plain.text.schemas)
 
     def _write(

@@ -103,6 +103,13 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def coded_names(schema: pa.Schema) -> tuple[str, ...]:
+    """Return the columns of dictionary arrays that `cast_to_schema` leaves as they are."""
+    from ...transport.wire.arrow_dictionaries import is_text_dictionary
+
+    return tuple(field.name for field in schema if is_text_dictionary(field.type))
+
+
 def cast_to_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the batch with the columns and types of `schema`, from `supported_schema`.
 

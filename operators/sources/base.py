@@ -76,6 +76,13 @@ class Source(ABC):
         """
         return self
 
+    def coded_columns(self) -> tuple[str, ...]:
+        """Return the columns whose texts are likely to come as codes of a dictionary.
+
+        Loops are compiled for these before the first row.
+        """
+        return ()
+
     def materialize(self, *, cluster: bool) -> Source:
         """Return the source to send to workers; called once, by the driver, at submission.
 

@@ -12,6 +12,7 @@ from .arrow_reader import (
     ArrowReader,
     check_alike,
     check_supported,
+    coded_names,
     kept_columns,
     supported_schema,
     wanted_columns,
@@ -89,6 +90,12 @@ class DividedFiles(Source, Generic[OpenFile]):
         path = self.paths.files()[0]
         with self.open_file(path) as file:
             return Schema.from_arrow(self._schema_of(file, path))
+
+    def coded_columns(self) -> tuple[str, ...]:
+        """See `Source.coded_columns`: from the first file."""
+        with self.open_file(self.paths.files()[0]) as file:
+            found = coded_names(self.columns_in(file))
+        return tuple(name for name in found if self.columns is None or name in self.columns)
 
     def with_columns_needed(self, columns: frozenset[str]) -> Self:
         """See `Source.with_columns_needed`: columns that are not read are not loaded."""

@@ -11,6 +11,7 @@ from .arrow_reader import (
     ArrowReader,
     cast_to_schema,
     check_supported,
+    coded_names,
     kept_columns,
     supported_schema,
 )
@@ -42,6 +43,10 @@ class ArrowTableSource(Source):
         from ...transport.wire.types import Schema
 
         return Schema.from_arrow(supported_schema(self.table.schema))
+
+    def coded_columns(self) -> tuple[str, ...]:
+        """See `Source.coded_columns`."""
+        return coded_names(self.table.schema)
 
     def with_columns_needed(self, columns: frozenset[str]) -> ArrowTableSource:
         """See `Source.with_columns_needed`: other columns are not sent to workers."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
+from ..configs.errors import InputError
 from ..operators.joins.join import Join
 from ..operators.joins.table_join import TableJoin
 from ..operators.keyed.keyed_process import KeyedProcess
@@ -24,6 +25,7 @@ from .logical import OperatorKind, OperatorNode
 if TYPE_CHECKING:
     from ..configs.settings import Settings
     from ..operators.compiled.loop_text import Step
+    from ..operators.sources.base import Source
     from ..operators.transforms import Transform
     from ..transport.wire.types import Schema
     from .physical import PhysicalPlan
@@ -158,9 +160,7 @@ def _of_other(node: OperatorNode, mode: str) -> tuple[str, str]:
     payload = node.payload
     match node.kind:
         case OperatorKind.SOURCE:
-            if node.event_time is None:
-                return _INTERPRETED, "it reads batches"
-            return _INTERPRETED, "it reads batches; event times are assigned by numpy"
+            return _INTERPRETED, _of_source(node)
         case OperatorKind.TABLE_JOIN:
             return _INTERPRETED, _OWN_KERNELS
         case OperatorKind.SINK:
@@ -188,6 +188,19 @@ def _of_join(join: Join) -> tuple[str, str]:
         return _LATER
     what = "several key columns are" if len(join.keys) > 1 else "a key that is no number is"
     return _INTERPRETED, f"{_OWN_KERNELS}: {what} compared behind the hash"
+
+
+def _of_source(node: OperatorNode) -> str:
+    parts = ["it reads batches"]
+    if node.event_time is not None:
+        parts.append("event times are assigned by numpy")
+    try:
+        coded = cast("Source", node.payload).coded_columns()
+    except InputError:  # whoever plans or reads it says what is wrong
+        coded = ()
+    if coded:
+        parts.append(f"texts that stay codes: {', '.join(coded)}")
+    return "; ".join(parts)
 
 
 def _why_not(transform: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeAlias
 
 from ..configs.errors import WhaleError
@@ -54,14 +54,17 @@ class CompiledTransforms:
             None if ending is None else AggregatingChain(operators, ending.partial, mode)
         )
 
-    def warm_up(self, schema: Schema, *, has_times: bool) -> int:
+    def warm_up(self, schema: Schema, *, has_times: bool, coded: Collection[str]) -> int:
         """Load or compile what rows with these columns will need.
+
+        `coded`: the columns whose texts will be codes of a dictionary.
 
         Returns how many operators that does, a partial aggregate among them.
         """
-        if self._aggregating is not None and self._aggregating.warm_up(schema, has_times=has_times):
+        ending = self._aggregating
+        if ending is not None and ending.warm_up(schema, has_times=has_times, coded=coded):
             return len(self._nodes) + 1
-        return self._chain.warm_up(schema, has_times=has_times)
+        return self._chain.warm_up(schema, has_times=has_times, coded=coded)
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -171,13 +174,18 @@ def compile_transforms(nodes: Iterable[Node], mode: Mode) -> None:
 
 
 def warm_up_loops(
-    nodes: Iterable[Node], columns_before: Callable[[str], Schema | None], *, has_times: bool
+    nodes: Iterable[Node],
+    columns_before: Callable[[str], Schema | None],
+    coded_before: Callable[[str], Collection[str]],
+    *,
+    has_times: bool,
 ) -> None:
     """Load or compile the loops of a task before its first row, where the columns are known.
 
     Args:
         nodes: of the task, those upstream first.
         columns_before: the columns of an operator's rows, by its id.
+        coded_before: those of them whose texts are likely to be codes of a dictionary.
         has_times: whether rows have event times.
     """
     done: set[str] = set()
@@ -188,4 +196,5 @@ def warm_up_loops(
             continue
         schema = columns_before(name)
         if schema is not None:
-            done.update(loops.operators[: loops.warm_up(schema, has_times=has_times)])
+            count = loops.warm_up(schema, has_times=has_times, coded=coded_before(name))
+            done.update(loops.operators[:count])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -309,6 +310,17 @@ class TaskBuilder:
                 self._columns = {}  # and what is wrong is said where it is used
         return self._columns.get(self._plan.operator(operator).inputs[0].source)
 
+    def coded_before(self, stage: Stage, operator: str) -> tuple[str, ...]:
+        """Return the columns that come to an operator as codes, if a source is fused before it."""
+        feed = self._plan.operator(self._plan.operator(operator).inputs[0].upstream)
+        is_source = feed.kind is OperatorKind.SOURCE and feed.id in stage.operators
+        if not is_source or self.pipelines == "interpreted":
+            return ()
+        try:
+            return cast(Source, feed.payload).coded_columns()
+        except Exception:  # noqa: BLE001  # what is wrong is said where it is read
+            return ()
+
     @property
     def plan(self) -> PhysicalPlan:
         """The plan that is built from."""
@@ -342,7 +354,9 @@ class _TaskAssembly:
         order = {operator: place for place, operator in enumerate(self._stage.operators)}
         nodes = sorted(self._nodes, key=lambda node: order[node.context.operator_id])
         compile_transforms(nodes, self._builder.pipelines)
-        warm_up_loops(nodes, self._builder.columns_before, has_times=self._has_times())
+        coded_before = functools.partial(self._builder.coded_before, self._stage)
+        columns_before = self._builder.columns_before
+        warm_up_loops(nodes, columns_before, coded_before, has_times=self._has_times())
         source = self._instances[0]
         return StageTask(
             self._stage,

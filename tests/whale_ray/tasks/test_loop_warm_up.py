@@ -80,3 +80,27 @@ def test_a_source_that_knows_its_columns_at_the_driver_only_is_no_hindrance(
 
     monkeypatch.setattr(task_builder, "known_columns", refuse)
     assert _run("auto", _table()) == _run("interpreted", _table())
+
+
+def test_loops_for_codes_of_texts_are_there_before_the_first_row(
+    events: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(config, "CACHE_DIR", "")
+    kinds = pa.array([f"kind {number % 3}" for number in range(200)]).dictionary_encode()
+    table = pa.table({"n": np.arange(200), "kind": kinds})
+
+    def run(mode: str) -> list[Any]:
+        topology = whale.Topology("coded")
+        rows = topology.source(whale.sources.arrow(table), id="rows")
+        kept = rows.filter(whale.col("kind") == "kind 1", id="kept")
+        kept.sink(whale.sinks.collect(), id="out")
+        settings = {"runtime.pipelines": mode, "runtime.source_batch_rows": 64}
+        assert "texts that stay codes: kind" in str(topology.explain(settings=settings))
+        return whale.run(topology, settings=settings).results("out").to_arrow().to_pylist()
+
+    expected = run("interpreted")
+    assert [row["n"] for row in expected] == list(range(1, 200, 3))
+    events.clear()
+    assert run("compiled") == expected
+    assert events[:2] == ["loop", "read"] and events.count("loop") == 1
