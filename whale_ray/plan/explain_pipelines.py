@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from ..configs.errors import InputError
 from ..operators.joins.join import Join
 from ..operators.joins.table_join import TableJoin
 from ..operators.keyed.keyed_process import KeyedProcess
+from ..operators.sources.base import Source
 from ..operators.transforms import (
     FilterExpression,
     FilterRows,
@@ -25,7 +27,6 @@ from .logical import OperatorKind, OperatorNode
 if TYPE_CHECKING:
     from ..configs.settings import Settings
     from ..operators.compiled.loop_text import Step
-    from ..operators.sources.base import Source
     from ..operators.transforms import Transform
     from ..transport.wire.types import Schema
     from .physical import PhysicalPlan
@@ -194,12 +195,9 @@ def _of_source(node: OperatorNode) -> str:
     parts = ["it reads batches"]
     if node.event_time is not None:
         parts.append("event times are assigned by numpy")
-    try:
-        coded = cast("Source", node.payload).coded_columns()
-    except InputError:  # whoever plans or reads it says what is wrong
-        coded = ()
-    if coded:
-        parts.append(f"texts that stay codes: {', '.join(coded)}")
+    with suppress(InputError):  # whoever plans or reads it says what is wrong
+        if isinstance(node.payload, Source) and (coded := node.payload.coded_columns()):
+            parts.append(f"texts that stay codes: {', '.join(coded)}")
     return "; ".join(parts)
 
 
