@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
@@ -138,16 +139,26 @@ def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
     return pa.table([list(column) for column in columns], schema=schema)
 
 
-def build(parallelism: int) -> whale.Topology:
-    """Return the topology; its sinks are named as the results of `expected`, and "late"."""
+def build(
+    parallelism: int,
+    stream: Callable[[pa.Table], whale.sources.Source] = whale.sources.arrow,
+    texts: whale.sources.Source | None = None,
+) -> whale.Topology:
+    """Return the topology; its sinks are named as the results of `expected`, and "late".
+
+    Args:
+        parallelism: of all its operators.
+        stream: makes the sources of bids and asks.
+        texts: the source of `late_rows`.
+    """
     topology = whale.Topology("stateful")
     of_bids = topology.source(
-        whale.sources.arrow(bids()),
+        stream(bids()),
         id="bids",
         event_time="moment",
         max_out_of_order_ms=1_000 * BOUND_S,
     )
-    of_asks = topology.source(whale.sources.arrow(asks()), id="asks", event_time="time")
+    of_asks = topology.source(stream(asks()), id="asks", event_time="time")
     totals = (F.count().alias("rows"), F.sum("bid").alias("sum"), F.max("bid").alias("most"))
     many: dict[str, Any] = {"parallelism": parallelism}
     made = {
@@ -183,7 +194,7 @@ def build(parallelism: int) -> whale.Topology:
         "streaks": of_bids.filter(whale.col("k").is_not_null()).key_by("k").process(Streak, **many),
     }
     words = topology.source(
-        ListSource(late_rows(), batch_rows=7),
+        texts or ListSource(late_rows(), batch_rows=7),
         id="texts",
         event_time="t",
         event_time_unit="s",
@@ -194,8 +205,8 @@ def build(parallelism: int) -> whale.Topology:
         F.count().alias("rows"), **many
     )
     made["late"] = made["words"].late
-    for name, stream in made.items():
-        stream.sink(whale.sinks.collect(), id=name)
+    for name, result in made.items():
+        result.sink(whale.sinks.collect(), id=name)
     return topology
 
 

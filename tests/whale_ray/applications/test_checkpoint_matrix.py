@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import whale_ray as whale
+from tests.whale_ray.api.stateful_topology import build as stateful_topology
+from tests.whale_ray.api.stateful_topology import check, late_rows
 from tests.whale_ray.applications.options_market.markets import (
     all_trades,
     expected_decisions,
@@ -262,6 +264,21 @@ def test_nexmark_12_by_a_clock_that_stands_still_in_each_part(tmp_path: Path) ->
     starts = table["window_start"].cast("int64").to_pylist()
     rows = zip(starts, table["bidder"].to_pylist(), table["bid_count"].to_pylist(), strict=True)
     assert sorted(rows) == sorted((*key, count) for key, count in expected.items())
+
+
+def test_every_stateful_operator(tmp_path: Path) -> None:
+    """Also those that no application has, in one topology that fails, and goes on at 3."""
+    place = Inline()
+
+    def build(parallelism: int, paced: Paced) -> whale.Topology:
+        return stateful_topology(parallelism, paced, paced(pa.Table.from_pylist(late_rows())))
+
+    with pytest.raises(PlannedFailureError):
+        place.run(build(2, partial(place.paced, fails_after=CHECKPOINTS)), tmp_path)
+    found = place.run(build(3, place.paced), tmp_path, "latest")
+    checkpoints = found.metrics().checkpoints
+    assert checkpoints is not None and checkpoints.restored >= CHECKPOINTS
+    check(found)
 
 
 @pytest.mark.parametrize("query", SLASH_QUERIES)
