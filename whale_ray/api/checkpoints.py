@@ -131,7 +131,10 @@ def find_manifest(restore: str, url: str) -> tuple[RestorePoint, Manifest] | Non
     if found is None:
         if restore == LATEST:
             return None
-        msg = f"there is no checkpoint in {store.url}; `whale-ray state PATH` lists what is there"
+        msg = (
+            f"there is no checkpoint in {store.url}: name the folder that the job was given as"
+            " checkpoints=; a job that died before its first checkpoint is submitted again"
+        )
         raise UsageError(msg)
     try:
         manifest = store.read_manifest(found)

@@ -48,7 +48,8 @@ def _state(parsed: argparse.Namespace) -> int:
     if len(parsed.names) != wanted:
         usage = {"list": "list", "show": "show OPERATOR", "diff": "diff EPOCH EPOCH"}
         given = len(parsed.names)
-        msg = f"whale-ray state PATH {usage[parsed.action]} takes {wanted} names, not {given}"
+        names = "name" if wanted == 1 else "names"
+        msg = f"whale-ray state PATH {usage[parsed.action]} takes {wanted} {names}, not {given}"
         raise UsageError(msg)
     action = {"list": _list, "show": _show, "diff": _diff}[parsed.action]
     found, lines = action(parsed)

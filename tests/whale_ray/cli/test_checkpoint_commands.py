@@ -41,8 +41,12 @@ def test_a_run_with_checkpoints_finishes_and_cannot_be_resumed(
     [
         (
             ["resume", "nowhere", "--on", "processes"],
-            "there is no checkpoint in {folder}/nowhere; `whale-ray state PATH` lists"
-            " what is there",
+            "there is no checkpoint in {folder}/nowhere: name the folder that the job was given as"
+            " checkpoints=; a job that died before its first checkpoint is submitted again",
+        ),
+        (
+            ["state", "nowhere", "show"],
+            "whale-ray state PATH show OPERATOR takes 1 name, not 0",
         ),
         (
             ["resume", "nowhere", "--on", "processes", "--detach"],
