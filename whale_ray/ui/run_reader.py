@@ -66,7 +66,7 @@ class RunReader:
             "seconds": now["at_s"],
             "silent_s": now["silent_s"],
             "workers": len(described["worker_host"]),
-            "instances": sum(stage["parallelism"] for stage in described["stages"]),
+            "instances": sum(one["parallelism"] for one in described["operators"]),
             "rows_in": sum(one["rows_in"] for one in read),
             "rate_per_s": sum(one["rate_per_s"] for one in read),
             "error": "" if end is None else end["error"],

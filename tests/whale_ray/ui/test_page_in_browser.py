@@ -63,6 +63,9 @@ def test_the_topology_shows_what_was_counted(ui, page):
     page.get_by_role("button", name="totals", exact=True).click()
     instances = page.get_by_role("region", name="Instances of totals").locator("tbody tr")
     expect(instances).to_have_count(4)
+    page.goto(f"{ui.url}#/job/{job_ids(ui, page)['finishing']}/hosts")
+    expect(page.locator(".cell")).to_have_count(9)
+    expect(page.get_by_text("9 instances")).to_be_visible()
 
 
 def test_a_graph_is_shown_whole_when_the_window_becomes_narrow(ui, page, tmp_path):
