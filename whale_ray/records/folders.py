@@ -117,14 +117,15 @@ def is_led(folder: Path) -> bool:
 
 
 def is_alive(folder: Path) -> bool:
-    """Whether a run has not ended: its process is there, and it has not said so."""
-    if not is_led(folder):
-        return False
-    now = folder / NOW
+    """Whether a run has not ended: it has not said so, and its process is there."""
     try:
-        return not now.is_file() or json.loads(now.read_bytes()).get("end") is None
+        if json.loads((folder / NOW).read_bytes()).get("end") is not None:
+            return False  # most have; looking for a process takes longer
+    except FileNotFoundError:
+        pass  # it has just begun
     except (OSError, ValueError):
         return False
+    return is_led(folder)
 
 
 def replace_json(path: Path, content: Mapping[str, Any]) -> None:
