@@ -83,9 +83,10 @@ class StreamSlicer:
         return self._first_ns + self._limits.wtl_ns if self._pending else None
 
     def take(self) -> Batch | None:
-        """Return the waiting rows as one batch, in order; None if there are none.
+        """Return waiting rows as one batch, in order; None if there are none.
 
-        Rows of other columns than the first ones stay: take again, until there are none.
+        What comes behind a slice's worth of rows stays, as do rows of other columns than the first
+        ones: take again, until there are none. So large batches that had to wait are not joined.
         """
         pending = self._pending
         if not pending:
@@ -94,10 +95,12 @@ class StreamSlicer:
             self._pending = []
             self._not_owned_from = self._pending_rows = self.pending_bytes = 0
             return pending[0]
-        names = pending[0].schema.names
-        alike = next(
-            (at for at, one in enumerate(pending) if one.schema.names != names), len(pending)
-        )
+        names, size, alike = pending[0].schema.names, pending[0].nbytes, 1
+        while alike < len(pending) and size < self._mms_bytes:
+            if pending[alike].schema.names != names:
+                break
+            size += pending[alike].nbytes
+            alike += 1
         self._pending = pending[alike:]
         self._not_owned_from = max(0, self._not_owned_from - alike)
         self._pending_rows = sum(one.num_rows for one in self._pending)

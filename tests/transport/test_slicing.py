@@ -128,3 +128,16 @@ def test_like_the_model(steps: list[tuple[int, int, bool]]):
         if due or take_anyway:
             assert numbers(slicer.take()) == waiting
             waiting = []
+
+
+def test_what_is_behind_a_slice_is_taken_after_it_and_not_joined():
+    slicer = StreamSlicer(MMS_BYTES, WTL_NS)
+    whole = MMS_BYTES // 8
+    batches = [rows(0, whole), rows(whole, whole), rows(2 * whole, 1), rows(2 * whole + 1, 1)]
+    for batch in batches:
+        slicer.add(batch, now_ns=1)
+    assert slicer.take() is batches[0]
+    assert slicer.pending_bytes == MMS_BYTES + 16
+    assert slicer.take() is batches[1]
+    assert numbers(slicer.take()) == [2 * whole, 2 * whole + 1]
+    assert slicer.take() is None

@@ -33,6 +33,7 @@ __all__ = [
     "Requests",
     "Search",
     "gather_ids",
+    "id_offsets",
     "merge_rows",
     "relink",
 ]
@@ -158,9 +159,8 @@ def merge_rows(
 
 
 @njit(cache=True, nogil=True)
-def gather_ids(rows: Rows, ids: Bytes, slots: Int32s) -> tuple[Bytes, Int32s]:
-    """Return the pool and offsets of the ids of `slots`, empty where the slot is −1."""
-    offsets = np.empty(len(slots) + 1, np.int32)
+def id_offsets(rows: Rows, slots: Int32s, offsets: Int32s) -> None:
+    """Fill the offsets of the ids of `slots`, shape (slots + 1,); empty where the slot is −1."""
     offsets[0] = 0
     for row in range(len(slots)):
         slot = slots[row]
@@ -168,13 +168,16 @@ def gather_ids(rows: Rows, ids: Bytes, slots: Int32s) -> tuple[Bytes, Int32s]:
         if slot != NO_SLOT:
             length = rows[slot].id_stop - rows[slot].id_start
         offsets[row + 1] = offsets[row] + length
-    pool = np.empty(offsets[-1], np.uint8)
+
+
+@njit(cache=True, nogil=True)
+def gather_ids(rows: Rows, ids: Bytes, slots: Int32s, offsets: Int32s, pool: Bytes) -> None:
+    """Fill the pool of the ids of `slots`, which lie there as `id_offsets` says."""
     for row in range(len(slots)):
         if slots[row] != NO_SLOT:
             start = rows[slots[row]].id_start
             for step in range(offsets[row + 1] - offsets[row]):
                 pool[offsets[row] + step] = ids[start + step]
-    return pool, offsets
 
 
 @njit(cache=True, nogil=True)

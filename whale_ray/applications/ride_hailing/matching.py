@@ -9,7 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from .byte_keys import Bytes, frozen
-from .matcher_kernels import NO_SLOT, Fixes, Found, Requests, gather_ids, merge_rows, relink
+from .matcher_kernels import (
+    NO_SLOT,
+    Fixes,
+    Found,
+    Requests,
+    gather_ids,
+    id_offsets,
+    merge_rows,
+    relink,
+)
 from .slot_kernels import slots_of
 from .vehicles import Int32s, grown, new_vehicles, search_within
 
@@ -115,8 +124,14 @@ class VehicleIndex:
                 self._found = _room_for(2 * len(self._found.slots))
 
     def ids_of(self, slots: Int32s) -> tuple[Bytes, Int32s]:
-        """Return the ids of vehicles: UTF-8 pool and offsets, shape (len(slots) + 1,)."""
-        pool, offsets = gather_ids(self._vehicles.rows, self._vehicles.ids, slots)
+        """Return the ids of vehicles: UTF-8 pool and offsets, shape (len(slots) + 1,).
+
+        In numpy's memory: a batch in that of numba would be copied where it waits for room.
+        """
+        offsets = np.empty(len(slots) + 1, np.int32)
+        id_offsets(self._vehicles.rows, slots, offsets)
+        pool = np.empty(offsets[-1], np.uint8)
+        gather_ids(self._vehicles.rows, self._vehicles.ids, slots, offsets, pool)
         return pool, offsets
 
     def hashes(self) -> npt.NDArray[np.uint64]:
