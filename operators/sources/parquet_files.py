@@ -28,6 +28,7 @@ _ROWS_MIN, _ROWS_MAX = 8192, 32_768
 _DECODED_BYTES = 2 << 20
 _READ_AHEAD_BYTES = 1 << 20
 _DICTIONARY_BYTES_MAX = 1 << 16
+_DICTIONARY_BYTES_PER_ROW_MAX = 1
 """Columns whose dictionaries are larger are decoded: Arrow copies them for each batch."""
 
 
@@ -154,26 +155,31 @@ def _open(path: str) -> pq.ParquetFile:
 
 
 def _coded_texts(file: pq.ParquetFile) -> list[str]:
-    """Return the columns of text of which every row group has a small dictionary.
+    """Return the columns of text of which every row group has a small dictionary, for its rows.
 
     These are read as dictionary arrays, which costs a fraction of decoding their texts.
     """
     import pyarrow as pa
 
     found, groups = [], file.metadata.num_row_groups
+    bytes_max = file.metadata.num_rows * _DICTIONARY_BYTES_PER_ROW_MAX
     texts = {field.name for field in file.schema_arrow if pa.types.is_string(field.type)}
     for leaf, path in enumerate(_leaves(file)):
         if path in texts:
-            chunks = (file.metadata.row_group(group).column(leaf) for group in range(groups))
-            if all(map(_has_small_dictionary, chunks)):
+            sizes = [
+                _dictionary_bytes(file.metadata.row_group(group).column(leaf))
+                for group in range(groups)
+            ]
+            is_small = max(sizes, default=0) <= _DICTIONARY_BYTES_MAX
+            if is_small and 0 not in sizes and sum(sizes) <= bytes_max:
                 found.append(path)
     return found
 
 
-def _has_small_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
-    begin, end = chunk.dictionary_page_offset, chunk.data_page_offset
-    size_max = min(_DICTIONARY_BYTES_MAX, chunk.num_values)  # less than a byte for a row
-    return begin is not None and 0 < end - begin <= size_max
+def _dictionary_bytes(chunk: pq.ColumnChunkMetaData) -> int:
+    """Return the size of a dictionary as it is stored; 0 if there is none."""
+    begin = chunk.dictionary_page_offset
+    return 0 if begin is None else max(0, chunk.data_page_offset - begin)
 
 
 def parquet(path: PathLike | Sequence[PathLike], columns: Sequence[str] | None = None) -> Source:

@@ -19,7 +19,7 @@ from whale_ray.testing import instance_context
 from whale_ray.transport.wire.batch import Batch
 
 F, col = whale.functions, whale.col
-ROWS = 20_000
+ROWS = 21_100
 
 
 def _read(source: Source) -> list[Batch]:
@@ -38,15 +38,18 @@ def events(tmp_path: Path) -> Path:
     """Write row groups with dictionaries of their own; each user is another."""
     kinds = [None if n % 11 == 0 else f"kind {n % 3 + n // 7_000}" for n in range(ROWS)]
     users = [f"a user with the number {n * 7919}" for n in range(ROWS)]
-    table = pa.table({"kind": kinds, "user": users, "large": pa.array(kinds, pa.large_string())})
+    large = pa.array(kinds, pa.large_string())
+    ads = [f"ad {n % 400}" for n in range(ROWS)]
+    table = pa.table({"kind": kinds, "user": users, "large": large, "ad": ads})
     pq.write_table(table, tmp_path / "events.parquet", row_group_size=7_000)
     return tmp_path / "events.parquet"
 
 
 def test_parquet_gives_codes_where_the_dictionary_is_small(events: Path) -> None:
     batches = _read(whale.sources.parquet(events))
-    assert [[batch.schema.names[at] for at in batch.coded] for batch in batches] == [["kind"]] * 8
-    assert len({id(batch.coded[0].dictionary) for batch in batches}) == 3
+    names = [[batch.schema.names[at] for at in batch.coded] for batch in batches]
+    assert names == [["kind", "ad"]] * 10
+    assert len({id(batch.coded[0].dictionary) for batch in batches}) == 4
     found = pa.Table.from_batches([batch.to_arrow() for batch in batches])
     assert found.equals(pq.read_table(events).cast(found.schema))
 
