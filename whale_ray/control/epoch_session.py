@@ -227,9 +227,10 @@ class EpochSession:
         self._tell(InjectMarker(epoch, stop))
 
     def _forget(self, epoch: int, reason: str) -> None:
-        _log.warning(
-            "checkpoint %d failed: %s; the job runs on, and the next one follows", epoch, reason
-        )
+        if self.writer.lost is None:  # else the job fails, and says so itself
+            _log.warning(
+                "checkpoint %d failed: %s; the job runs on, and the next one follows", epoch, reason
+            )
         self._is_stop = False
         self._metrics = replace(
             self._metrics, failures=self._metrics.failures + 1, failure=reason or "unknown"

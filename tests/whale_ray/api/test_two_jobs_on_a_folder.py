@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("quick_processes", "no_leaks")
 
 
 def test_a_second_job_is_refused_and_one_that_takes_over_lets_the_first_commit_nothing(
-    tmp_path: Path,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     state = tmp_path / "state"
     first = whale.submit(numbers(tmp_path), on="processes", workers=2, checkpoints=state, **OFTEN)
@@ -33,6 +33,7 @@ def test_a_second_job_is_refused_and_one_that_takes_over_lets_the_first_commit_n
     with pytest.raises(ClaimLostError, match=rf"which was taken over by job {third.id}") as lost:
         first.wait(60)
     assert len(str(lost.value).splitlines()) == 1
+    assert "the next one follows" not in caplog.text, "it was said to run on"
     assert visible(tmp_path) == expected(GATE)
     until(lambda: third.metrics().checkpoints.count, "the third job takes no checkpoint")
     fourth = whale.resume(state, workers=1)  # that the job before took over is not kept
