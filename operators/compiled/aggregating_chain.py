@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from ...transport.wire.arrow import column_from_arrow, column_to_arrow, numbers_from_arrow
 from ..expressions.emitters.code import NotCompilable
-from .aggregating_text import AggregatingText, CodedKey, write_aggregating_loop
+from ..windows.loop_groups import GOLDEN
+from .aggregating_text import BLOCK_ROWS, AggregatingText, CodedKey, write_aggregating_loop
 from .chain_loops import ChainLoops, LookupTable, LoopVariant, Mode
 from .coded_texts import dictionary_of
 from .loop_arguments import input_arrays, made, passed_by_each, rows_of, taken, types_of_inputs
@@ -53,7 +54,7 @@ class Aggregated(NamedTuple):
 
 
 class _Coded(NamedTuple):
-    """The code of each value of a column, int32 (n,), and the value of each code."""
+    """The codes of a column as loops read them, int32 (n,), and the value of each code."""
 
     codes: npt.NDArray[np.int32]
     values: Column
@@ -115,7 +116,11 @@ class AggregatingChain(ChainLoops["_AggregatingLoop"]):
         if found is None:
             added = rows_of(lookup).added
             assert added is not None
-            found = self._coded[key] = _coded(added.column(key.name))
+            coded = _coded(added.column(key.name))
+            if lookup.is_dense:  # by place
+                rows = rows_of(lookup).slots + (0 if lookup.filters else 1)
+                coded = coded._replace(codes=coded.codes[np.maximum(rows, 0)])
+            found = self._coded[key] = coded
         return found
 
     def _write(
@@ -136,6 +141,7 @@ class _AggregatingLoop(LoopVariant[AggregatingText]):
         super().__init__(schema, text, begin)
         self._codes: list[npt.NDArray[np.int32]] = []
         self._values: dict[int, Column] = {}
+        self._selected = np.empty(BLOCK_ROWS, np.uint32)
 
     def find_codes(self, code: Callable[[TableLookup, CodedKey], _Coded]) -> None:
         """Learn the codes of keys that are columns of tables, before the first run."""
@@ -150,7 +156,8 @@ class _AggregatingLoop(LoopVariant[AggregatingText]):
         """See `LoopVariant`."""
         import numba
 
-        types = [numba.int64, numba.int64, made(np.int64), made(np.int64), taken(np.int64)]
+        types = [numba.int64, made(np.int64), made(np.int64), made(np.int64), made(np.uint32)]
+        types.append(taken(np.int64))
         types += types_of_inputs(text, self._schema)
         types += [taken(np.int32) for _ in text.codes]
         for one in text.texts:
@@ -165,7 +172,7 @@ class _AggregatingLoop(LoopVariant[AggregatingText]):
         """Aggregate a batch, of which `read` are the columns that `names` names."""
         text = self.text
         assert text is not None
-        counts = np.zeros(text.filters, np.int64)
+        counts, progress = np.zeros(text.filters, np.int64), np.zeros(3, np.int64)
         times = _NO_TIMES if batch.times is None else batch.times
         inputs = [*input_arrays(text, read, self.kept), *self._codes]
         entries = {
@@ -173,22 +180,21 @@ class _AggregatingLoop(LoopVariant[AggregatingText]):
             for number, at in text.coded_keys.items()
         }
         deltas = partial.make_room(text.before, text.record, self._values)
-        start, rows, before = 0, batch.num_rows, 0
-        while True:
+        rows, noted, done = batch.num_rows, 0, False
+        while not done:
             groups: LoopGroups = partial.loop_groups
             codes = [
                 array
                 for one in text.texts
                 for array in groups.texts[one].arrays_for(entries.get(one))
             ]
-            found = groups.index, groups.records
-            stop = loop(start, rows, counts, groups.marks, times, *inputs, *codes, *found)
-            passed = int(counts[-1]) if text.filters else stop
-            partial.note_aggregated(batch, passed - before)
-            if stop == rows:
-                break
-            start, before = stop, passed
-            deltas += partial.make_room(text.before, text.record, self._values)
+            arrays = [*inputs, *codes, groups.index, groups.records]
+            done = loop(rows, counts, groups.marks, progress, self._selected, times, *arrays)
+            passed = int(counts[-1] if text.filters else progress[0])
+            partial.note_aggregated(batch, passed - noted)
+            noted = passed
+            if not done:
+                deltas += partial.make_room(text.before, text.record, self._values)
         deltas += partial.flush_if_due()
         return Aggregated(
             passed_by_each(text, counts, rows), text.schemas, passed, text.before, deltas
@@ -197,5 +203,7 @@ class _AggregatingLoop(LoopVariant[AggregatingText]):
 
 def _coded(column: Column) -> _Coded:
     encoded = column_to_arrow(column).dictionary_encode(null_encoding="encode")
-    codes = numbers_from_arrow(encoded.indices).astype(np.int32)
-    return _Coded(codes, column_from_arrow(encoded.dictionary, column.type, "a table"))
+    codes = numbers_from_arrow(encoded.indices).astype(np.uint32) * np.uint32(GOLDEN)
+    return _Coded(
+        codes.view(np.int32), column_from_arrow(encoded.dictionary, column.type, "a table")
+    )

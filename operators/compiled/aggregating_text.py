@@ -1,31 +1,38 @@
 """`AggregatingText`: a chain of operators and the partial aggregate behind it, as one function.
 
-The function goes through the rows once. Each row that passes all filters is assigned to its slice
-of time, its group is found in a small hash table, and the group's state is updated. Rows are
-written nowhere. Where a group must be added and there is no room, the function returns before that
-row and is called again from there.
+The function goes through the rows by blocks. In each it first writes down, without a branch, which
+rows pass the filters that stand before all look-ups in tables: a selection vector, as in
+MonetDB/X100 (Boncz et al. 2005, section 4.1). Then it goes through these rows alone. Each is
+assigned to its slice of time, its group is found in a small hash table, and the group's state is
+updated. Rows are written nowhere.
 
 ::
 
-    loop(start, rows, counts, marks, times, c0, o0, m0, …, x0, y0, z0, …, e0, …,
+    loop(rows, counts, marks, progress, selected, times, c0, o0, m0, …, x0, y0, z0, …, e0, …,
          s0, p0, q0, n0, …, index, groups)
 
-    start, rows  the first row, and how many there are
+    rows         how many
     counts       int64 (filters,): how many rows passed each operator that may leave some out
-    marks        int64 (4,): groups in use, how many there may be, the earliest and the latest event
-                 time of a row that was aggregated; see `LoopGroups`
+    marks        int64 (4,): see `LoopGroups`
+    progress     int64 (3,): the next of the rows in `selected`, how many these are, and the row
+                 behind their block; without such filters `selected` stands for all rows
+    selected     uint32 (BLOCK_ROWS,): the rows of a block that pass
     times        int64 (rows,), or empty: event times
     c0 … z0      as in `LoopText`
-    e0           int32: the code of a key that is a column of a table, by the table's row
+    e0           int32: the code of a key that is a column of a table, times `GOLDEN`; by the
+                 table's row, or by the place in `x0` of a look-up by distance
     s0 … n0      of another key of text: its codes; see `TextCodes`
-    index        int32 (2^k,): the number of a group, or −1
+    index        int32 (2^k,): the number of a group, or 0
     groups       records: hash, slice, which keys are null, keys, states
 
-    It returns the row before which it stopped.
+    It returns whether it has taken all rows. Else there is no room for the group, or the text, of
+    the next one: then it is called again, with the same `progress`.
 
-A branch stands before the group is looked up: rows that were dropped must not reach the table. The
-slice of the row before is tried first, since rows come nearly in order; so most rows need no
-division.
+Keys are multiplied by odd constants, of which the first is 2^64 divided by the golden ratio: then
+the integers of a small range have places of their own (Fibonacci hashing, Knuth, volume 3, section
+6.4); codes of a table's column were multiplied before (`GOLDEN`). So the first look at the index
+mostly finds the group. All else leaves the inner loop: another slice, a new group, and one that has
+collided with another, which then change places.
 """
 
 from __future__ import annotations
@@ -54,12 +61,15 @@ if TYPE_CHECKING:
     from ..windows.aggregation import Aggregation
     from .table_lookup import TableLookup
 
-__all__ = ["AggregatingText", "CodedKey", "write_aggregating_loop"]
+__all__ = ["BLOCK_ROWS", "AggregatingText", "CodedKey", "write_aggregating_loop"]
 
+BLOCK_ROWS = 256
+"""Rows of a block: `selected` takes little of the nearest cache, which tables need."""
 _KEYS_MAX = 64
 _OF_TEXTS = "spqn"
 """The arguments of a key of text."""
-_STOP = ("    stop = np.int64(i)", "    break")
+_OF_SLICES = 0xC2B2AE3D27D4EB4F
+"""An odd number that slices are multiplied by; keys are by `_factor`."""
 
 
 @dataclass(frozen=True)
@@ -146,18 +156,19 @@ class _Ending:
         self._codes: dict[int, CodedKey] = {}
         self._texts: list[int] = []
         self._coded_keys: dict[int, int] = {}
-        self._compared = ["r.slice == slice_", "r.nulls == nulls"]
+        self._compared = ["(r.slice == slice_)", "(r.nulls == nulls)"]
+        self._carried = ["time = np.int64(0)", "hashed = np.uint64(0)", "nulls = np.uint64(0)"]
         self._new = ["r.hash = hashed", "r.slice = slice_", "r.nulls = nulls"]
 
     def loop(self, steps: Sequence[Step]) -> AggregatingText:
         chain = self._chain
         schemas = chain.take(steps)
         before = schemas[-1] if schemas else self._schema
-        in_group = [*self._slice_lines(), *self._key_lines(before)]
+        slices, keys = self._slice_lines(), self._key_lines(before)
         updates = self._updates(before)
         chain.check_size()
         return AggregatingText(
-            self._text(in_group, updates),
+            self._text(slices, keys, updates),
             tuple(sorted(chain.body.helpers)),
             chain.body.functions,
             chain.body.nullable,
@@ -176,7 +187,10 @@ class _Ending:
         )
 
     def _slice_lines(self) -> list[str]:
-        """Return the lines that set `slice_`, for times that `TimeSlices.takes` lets through."""
+        """Return the lines that set `slice_`, and `begin` and `width` of its time.
+
+        They are for times that `TimeSlices.takes` lets through, and where there are windows.
+        """
         slices = slices_of(self._asked)
         if isinstance(slices, WholeInput):
             return []
@@ -188,23 +202,23 @@ class _Ending:
         assert window is not None
         lines = [
             f"slice_ = (time - {origin}) // {slide}",
-            f"begin = {origin} + slice_ * {slide}",
-            f"end = begin + {slide}",
+            f"begin, width = {origin} + slice_ * {slide}, np.uint64({slide})",
         ]
         if rest:
             lines += [
                 "slice_ = 2 * slice_",
                 f"if time - begin >= {rest}:",
-                f"    begin, slice_ = begin + {rest}, slice_ + 1",
+                f"    begin, width = begin + {rest}, np.uint64({slide - rest})",
+                "    slice_ += 1",
                 "else:",
-                f"    end = begin + {rest}",
+                f"    width = np.uint64({rest})",
             ]
-        return ["if time < begin or time >= end:", *(f"    {line}" for line in lines)]
+        return [*lines, f"slice_hash = np.uint64(slice_) * np.uint64({_OF_SLICES})"]
 
     def _key_lines(self, before: Schema) -> list[str]:
-        """Return the lines that set `hashed` and `nulls`."""
-        lines = ["hashed = np.uint64(slice_) * np.uint64(0x9E3779B97F4A7C15)"]
-        nulls = []
+        """Return the lines that set the keys, `hashed` and `nulls`, and leave the loop at some."""
+        lines = []
+        hashed, nulls = ["slice_hash"], []
         if len(self._asked.keys) > _KEYS_MAX:
             msg = f"more than {_KEYS_MAX} keys"
             raise NotCompilable(msg)
@@ -213,17 +227,22 @@ class _Ending:
             if valid is not None:  # the value of a null key may be anything
                 value = f"({value} if {valid} else {kind}(0))"
                 nulls.append(f"(np.uint64(not {valid}) << np.uint64({number}))")
-            lines.append(f"key{number} = {value}")
+            lines.append(f"key{number} = {kind}({value})")
             if number in self._texts:
-                lines += [f"if key{number} < 0:", *_STOP]
-            lines += [
-                f"hashed ^= np.uint64(np.int64(key{number}))",
-                "hashed *= np.uint64(0x9E3779B185EBCA87)",
-                "hashed ^= hashed >> np.uint64(32)",
-            ]
-            self._compared.append(f"r.k{number} == key{number}")
+                lines += [f"if key{number} < 0:", "    break"]
+            lines.append(f"word{number} = np.uint64(np.int64(key{number}))")
+            if number in self._codes:  # they were multiplied before
+                hashed.append(f"(word{number} << np.uint64({32 - number % 32}))")
+            else:
+                hashed.append(f"word{number} * np.uint64({_factor(number)})")
+                if kind in _WIDE:
+                    lines.append(f"word{number} ^= word{number} >> np.uint64(32)")
+            self._carried.append(f"key{number} = {kind}(0)")
+            self._compared.append(f"(r.k{number} == key{number})")
             self._new.append(f"r.k{number} = key{number}")
-        return [*lines, f"nulls = {' | '.join(nulls) or 'np.uint64(0)'}"]
+        if nulls:
+            lines.append(f"nulls = {' | '.join(nulls)}")
+        return [*lines, f"hashed = {' + '.join(hashed)}"]
 
     def _key(self, number: int, name: str, before: Schema) -> tuple[str, str | None, str]:
         """Return the text of a key's value, whether it is valid, and the type that it is kept in.
@@ -243,7 +262,8 @@ class _Ending:
         if isinstance(column, LookedUp):
             self._codes[number] = CodedKey(column.lookup, column.name)
             self._fields.append((f"k{number}", np.int32))
-            found = self._chain.rows_found[column.lookup]
+            places, rows = self._chain.places, self._chain.rows_found
+            found = places.get(column.lookup, rows[column.lookup])
             return f"e{number}[np.uint64({found})]", None, "np.int32"
         code = column if isinstance(column, Code) else self._chain.body.column(self._named(column))
         if code.constant is not None or code.kind != arrow or not code.value:
@@ -292,69 +312,153 @@ class _Ending:
                 self._new.append(f"r.{name} = {field.initial!r}")
         return lines
 
-    def _text(self, in_group: Sequence[str], updates: Sequence[str]) -> str:
+    # -- the text -----------------------------------------------------------------------------
+
+    def _text(self, slices: Sequence[str], keys: Sequence[str], updates: Sequence[str]) -> str:
         chain = self._chain
-        conditions = chain.conditions
-        per_row = ["time = times[i]"] if self._has_times else []
-        per_row += [
-            *in_group,
-            "place = (hashed ^ (hashed >> np.uint64(29))) & mask",
-            "group = index[place]",
-            "while group >= 0:",
-            "    r = groups[np.uint64(group)]",
-            f"    if {' and '.join(self._compared)}:",
-            "        break",
-            "    place = (place + np.uint64(1)) & mask",
-            "    group = index[place]",
-            "if group < 0:",
-            "    if used == limit:",
-            *(f"    {line}" for line in _STOP),
-            "    index[place] = used",
-            "    r = groups[np.uint64(used)]",
-            "    used += 1",
-            *(f"    {line}" for line in self._new),
-            *updates,
-        ]
-        if self._has_times:
-            per_row += ["earliest = min(earliest, time)", "latest = max(latest, time)"]
-        if conditions:
-            per_row = _counted(conditions, per_row)
+        filters = range(len(chain.conditions))
         before = [
-            "used, limit, earliest, latest = marks[0], marks[1], marks[2], marks[3]",
-            "mask, stop = np.uint64(len(index) - 1), rows",
-            "slice_, begin, end = np.int64(0), np.int64(1), np.int64(0)",
-            *(f"f{at} = np.uint64(0)" for at in range(len(conditions))),
+            *chain.lookup_lines(),
+            "used, limit, moment = marks[0], marks[1], marks[2]",
+            "shift, mask = np.uint64(marks[3]), np.uint64(len(index) - 1)",
+            "at, count = np.uint64(progress[0]), np.uint64(progress[1])",
+            "first = np.uint64(progress[2])",
+            "slice_, slice_hash = np.int64(0), np.uint64(0)",
+            "begin, width = np.int64(0), np.uint64(0)",
+            "done, selecting, begun = True, count - at, at",
+            *(f"f{one} = np.uint64(0)" for one in filters),
+            "while True:",
+            *_deeper(self._block_lines(), 1),
+            *_deeper(self._carried, 1),
+            "    n = at",
+            "    while n < count:",
+            *_deeper(self._row_lines(bool(slices), keys, updates), 2),
+            "        n += np.uint64(1)",
+            "    at = n",
+            "    if n == count:",
+            "        continue",
         ]
-        after = [f"counts[{at}] += np.int64(f{at})" for at in range(len(conditions))]
-        after += ["marks[0], marks[2], marks[3] = used, earliest, latest", "return stop"]
-        parts = chain.before_loop()
-        names = ["start", "rows", "counts", "marks", "times", *chain.inputs()]
+        if slices:
+            before += ["    if np.uint64(time - begin) >= width:"]
+            before += [*_deeper(slices, 2), "        continue"]
+        before += _deeper(self._missed_lines(), 1)
+        before += [*self._count_lines(), "marks[0], marks[2] = used, moment"]
+        before += ["progress[0], progress[1], progress[2] = at, count, first", "return done"]
+        names = ["rows", "counts", "marks", "progress", "selected", "times", *chain.inputs()]
         names += [f"e{number}" for number in self._codes]
         for number in self._texts:
             names += [f"{letter}{number}" for letter in _OF_TEXTS]
             if number in self._coded_keys:
                 names.append(f"g{number}")
         names += ["index", "groups"]
+        parts = chain.before_loop()
         parts.append(f"\ndef loop({', '.join(names)}):\n")
-        parts.append(indented(before, 1))
-        parts.append("    for i in range(np.uint64(start), np.uint64(rows)):\n")
-        parts.append(indented([*chain.body.lines, *per_row], 2) + indented(after, 1))
-        return "".join(parts)
+        return "".join([*parts, indented(before, 1)])
+
+    @property
+    def _selecting(self) -> Sequence[str]:
+        """The conditions that stand before all look-ups."""
+        return self._chain.conditions[: self._chain.before_tables]
+
+    def _block_lines(self) -> list[str]:
+        """Return the lines that begin a block where one has ended, or end the loop."""
+        selecting, body = self._selecting, self._chain.body
+        lines = ["if at == count:", "    if first == np.uint64(rows):", "        break"]
+        if not selecting:
+            return [*lines, "    at, count, first = first, np.uint64(rows), np.uint64(rows)"]
+        counted = [f"f{at} += np.uint64({one})" for at, one in enumerate(selecting[:-1])]
+        lines += [
+            f"    last = min(first + np.uint64({BLOCK_ROWS}), np.uint64(rows))",
+            "    at, count = np.uint64(0), np.uint64(0)",
+            "    for i in range(first, last):",
+            *_deeper(body.lines_for(selecting), 2),
+            *_deeper(counted, 2),
+            "        selected[count] = np.uint32(i)",
+            f"        count += np.uint64({selecting[-1]})",
+            "    selecting += count",
+            "    first = last",
+        ]
+        return lines
+
+    def _row_lines(
+        self, has_slices: bool, keys: Sequence[str], updates: Sequence[str]
+    ) -> list[str]:
+        """Return the lines that take a row whose group is found at once, or leave the loop."""
+        chain, selecting = self._chain, self._selecting
+        looked_up = chain.conditions[chain.before_tables :]
+        lines = [f"i = {'np.uint64(selected[n])' if selecting else 'n'}"]
+        lines += chain.body.lines_for([*looked_up, *keys, *updates], selecting)
+        in_group = []
+        if self._has_times:
+            in_group.append("time = times[i]")
+        if has_slices:
+            in_group += ["if np.uint64(time - begin) >= width:", "    break"]
+        in_group += [
+            *keys,
+            "r = groups[np.uint64(index[hashed >> shift])]",
+            f"if not ({' & '.join(self._compared)}):",
+            "    break",
+            *updates,
+        ]
+        if self._has_times:
+            in_group.append(f"moment = {'min' if has_slices else 'max'}(moment, time)")
+        if not looked_up:
+            return [*lines, *in_group]
+        lines += [f"if {looked_up[-1]}:", *_deeper(in_group, 1), "else:"]
+        for at, one in enumerate(looked_up, len(selecting)):  # rows that pass cost no addition
+            lines.append(f"    f{at} += np.uint64(not {one})")
+        return lines
+
+    def _missed_lines(self) -> list[str]:
+        """Return the lines that let the first look at the index find a row's group from now on."""
+        no_room = [line for key in self._texts for line in (f"if key{key} < 0:", *_STOP)]
+        return [
+            *no_room,
+            "home = hashed >> shift",
+            "place, group = home, index[home]",
+            "while group > 0:",
+            "    r = groups[np.uint64(group)]",
+            f"    if {' & '.join(self._compared)}:",
+            "        break",
+            "    place = (place + np.uint64(1)) & mask",
+            "    group = index[place]",
+            "if group == 0:",
+            "    if used == limit:",
+            *_deeper(_STOP, 1),
+            "    group = np.int32(used)",
+            "    r = groups[np.uint64(used)]",
+            "    used += 1",
+            *_deeper(self._new, 1),
+            "index[place] = index[home]",
+            "index[home] = group",
+        ]
+
+    def _count_lines(self) -> list[str]:
+        """Return the lines that count the rows that passed each filter and were not left over."""
+        selecting, conditions = self._selecting, self._chain.conditions
+        lines = ["through = selecting - (count - at)" if selecting else "through = at - begun"]
+        for at in range(len(conditions)):
+            if at < len(selecting) - 1:
+                passed = f"f{at}"
+            elif at < len(selecting):
+                passed = "through"
+            else:
+                passed = f"(through - f{at})"
+            lines.append(f"counts[{at}] += np.int64({passed})")
+        return lines
 
 
-def _counted(conditions: Sequence[str], in_group: Sequence[str]) -> list[str]:
-    """Return the lines that count the rows that pass each filter, and what is done if all are.
+_STOP = ("    done = False", "    break")
+_WIDE = ("np.int64", "np.uint64")
 
-    Each condition holds all those before it. Counted where the branches are, rows cost less than
-    with an addition for each.
-    """
-    lines: list[str] = []
-    for at in reversed(range(len(conditions))):
-        lines.append(f"{'elif' if lines else 'if'} {conditions[at]}:")
-        inside = [] if at < len(conditions) - 1 else in_group
-        counts = [f"f{one} += np.uint64(1)" for one in range(at + 1)]
-        lines += [f"    {line}" for line in (*inside, *counts)]
-    return lines
+
+def _factor(number: int) -> int:
+    """Return the odd number that a key is multiplied by: a power of 2^64 by the golden ratio."""
+    return pow(0x9E3779B97F4A7C15, number + 1, 1 << 64)
+
+
+def _deeper(lines: Sequence[str], depth: int) -> list[str]:
+    return [f"{'    ' * depth}{line}" for line in lines]
 
 
 def _constructor(storage: np.dtype[Any]) -> str:

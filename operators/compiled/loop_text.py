@@ -180,9 +180,11 @@ class ChainWriter:
             name: at for at, name in enumerate(schema.names)
         }  # an int: that column of the input
         self.conditions: list[str] = []
+        self.before_tables = 0  # so many of the conditions stand before all look-ups
         self.lookups: list[TableLookup] = []
         self.rows_found: list[str] = []
         self._probes: dict[int, int] = {}
+        self.places: dict[int, str] = {}  # of look-ups by distance, by their number
 
     def take(self, steps: Sequence[Step]) -> list[Schema]:
         """Write the steps of a chain; return what comes out of each; raise NotCompilable."""
@@ -267,10 +269,15 @@ class ChainWriter:
     def _let_pass(self, passes: str) -> None:
         before = self.conditions[-1:]
         self.conditions.append(self.body.let(" & ".join([*before, f"({passes})"])))
+        if not self.lookups:
+            self.before_tables += 1
         self.body.passing = self.conditions[-1]
 
     def _look_up(self, lookup: TableLookup) -> None:
-        """Find the row of the table, only for rows that have passed so far: here a branch pays."""
+        """Find the row of the table.
+
+        Where keys are hashed, only for rows that have passed so far: there a branch pays.
+        """
         key, number = self._key(lookup.join.left_keys[0]), len(self.lookups)
         if is_text(key.kind):
             at, find, known = key.value, self.body.text_finder(), ""
@@ -280,10 +287,18 @@ class ChainWriter:
                 known = f"h{number}, {self.body.entry(at)}, "
             ends = ", ".join(self.body.text_ends(at))
             found = f"{find}({known}c{at}, {ends}, x{number}, y{number}, z{number})"
+        elif lookup.is_dense:
+            distance = f"np.uint64(np.int64({key.value})) - least{number}"
+            place = f"min({distance}, others{number})"
+            if key.valid:
+                place = f"{place} if {key.valid} else others{number}"
+            place = self.places[number] = self.body.let(place)
+            found = f"np.int64(x{number}[{place}])"
         else:
             find = self.body.helper("row_of_integer")
             found = f"{find}(np.int64({key.value}), x{number}, y{number})"
-        if has_to := " & ".join([*self.conditions[-1:], *([key.valid] if key.valid else [])]):
+        has_to = " & ".join([*self.conditions[-1:], *([key.valid] if key.valid else [])])
+        if has_to and not lookup.is_dense:
             found = f"{found} if {has_to} else np.int64(-1)"
         found = self.body.let(found)
         self.lookups.append(lookup)
@@ -389,7 +404,7 @@ class ChainWriter:
         parts = self.before_loop()
         parts.append(f"\ndef loop({', '.join(self._arguments(outputs, numbered))}):\n")
         counters = [*(f"f{at}" for at in range(len(before_last))), "k"]
-        before = [f"{name} = np.uint64(0)" for name in counters]
+        before = [*self.lookup_lines(), *(f"{name} = np.uint64(0)" for name in counters)]
         after = [f"counts[{at}] = {name}" for at, name in enumerate(counters) if self.conditions]
         parts.append(indented(before, 1) + "    for i in range(np.uint64(rows)):\n")
         parts.append(indented([*self.body.lines, *stores, *counts], 2) + indented(after, 1))
@@ -404,6 +419,13 @@ class ChainWriter:
         parts = [f"# {name}: {one.fingerprint()}\n" for name, one in functions]
         parts += [f"{name} = {text}\n" for name, text in self.body.constants.items()]
         return parts + [HELPERS[name] for name in sorted(self.body.helpers)]
+
+    def lookup_lines(self) -> list[str]:
+        """Return the lines that stand before the first row where keys are found by distance."""
+        return [
+            f"least{at}, others{at} = np.uint64(y{at}[0]), np.uint64(len(x{at}) - 1)"
+            for at in self.places
+        ]
 
     def inputs(self) -> list[str]:
         """Return the names of the arguments that are read: columns, then what is of tables."""

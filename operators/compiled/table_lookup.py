@@ -47,6 +47,11 @@ class TableLookup:
         return self.table.field(self.join.right_keys[0]).type.is_text
 
     @property
+    def is_dense(self) -> bool:
+        """Whether keys are found by their distance from the least one."""
+        return self.rows is not None and self.rows.is_dense
+
+    @property
     def refusal(self) -> str:
         """Why it cannot be part of a loop, as far as its columns tell; empty if it can."""
         if self.why_not:

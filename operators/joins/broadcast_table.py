@@ -27,7 +27,7 @@ from .common_keys import as_type
 from .row_log import RowLog
 from .table_index import TableIndex
 from .table_kernels import END
-from .unique_rows import ROWS_MAX, UniqueRows, index_keys
+from .unique_rows import ROWS_MAX, UniqueRows, unique_rows
 
 if TYPE_CHECKING:
     from ..process import InstanceContext
@@ -208,11 +208,10 @@ class BroadcastTable(SealingByDump):
             return "a table without rows"
         numbers = np.concatenate([part for _, part in parts])
         keys = Batch.concat([part for part, _ in parts]).take(np.argsort(numbers)).columns[0]
-        slots = index_keys(keys)
-        if slots is None:
-            return "a table in which a key is there twice"
         added = next(self._rows.between(0, index.next_number)) if self._added else None
-        found = UniqueRows(slots, keys, added)
+        found = unique_rows(keys, added)
+        if found is None:
+            return "a table in which a key is there twice"
         if found.nbytes > self._context.state_budget.free_bytes:
             return "a table for whose index runtime.state_bytes has no memory left"
         return found

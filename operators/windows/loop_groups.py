@@ -1,9 +1,10 @@
 """`LoopGroups`: the groups of a partial aggregate that a compiled loop finds and updates by itself.
 
-Groups are numbered as they come, and lie in records beside one another; a table of numbers finds
-them by open addressing, as the combiner of Slash's chapter 3 in front of its store. It grows with
-its groups, so that few groups stay in the nearest cache. `operators/compiled/aggregating_text`
-writes the loop.
+Groups are numbered from 1 as they come, and lie in records beside one another; a table of numbers
+finds them by open addressing, as the combiner of Slash's chapter 3 in front of its store. It grows
+with its groups, so that few groups stay in the nearest cache. Record 0 is like no group, so that
+the loop need not tell apart an empty place and one that another group has.
+`operators/compiled/aggregating_text` writes the loop.
 """
 
 from __future__ import annotations
@@ -27,15 +28,21 @@ if TYPE_CHECKING:
     from ..aggregates.accumulator import Accumulator
     from ..process import InstanceContext
 
-__all__ = ["GROUPS_MAX", "GROUPS_MIN", "LoopGroups"]
+__all__ = ["GOLDEN", "GROUPS_MAX", "GROUPS_MIN", "LoopGroups", "extent_of"]
 
+GOLDEN = 0x9E3779B1
+"""2^32 by the golden ratio, odd. Codes are multiplied by it before a loop reads them, so that they
+are their own hashes: Fibonacci hashing (Knuth, volume 3, section 6.4)."""
+_PER_GOLDEN = np.uint32(pow(GOLDEN, -1, 1 << 32))
 _GROUPS_AT_FIRST = 1 << 10
 GROUPS_MAX, GROUPS_MIN = 1 << 16, 64
 """How many groups a producer may keep, and may in any case."""
 _INDEX_BYTES = 16
 """What a group takes in the index, nearly."""
 _EARLIEST_NS, _LATEST_NS = -(1 << 63), (1 << 63) - 1
-_USED, _LIMIT, _FIRST_TIME, _LAST_TIME = range(4)
+_NO_SLICE = _EARLIEST_NS
+"""The slice of record 0: times that early are not taken."""
+_USED, _LIMIT, _TIME, _SHIFT = range(4)
 
 
 class LoopGroups:
@@ -46,14 +53,18 @@ class LoopGroups:
         keys: the names of the key columns.
         accumulators: what is computed for each group.
         record: numpy's type of a group, as the loop has it.
-        values: of each key that is a column of a table, by its number, the value of each code.
+        values: of each key that is a column of a table, by its number, the value of each code; the
+            records have codes times `GOLDEN`.
         context: whose memory for state it takes.
         bytes_max: how much of it, nearly.
+        by_time: whether they are told by event time.
 
     Attributes:
-        records: the groups, `record` (capacity,).
-        index: int32 (2^k,): numbers of groups, −1 where there is none; at most half full.
-        marks: int64 (4,): see `AggregatingText`.
+        records: the groups, `record` (1 + capacity,).
+        index: int32 (2^k,): numbers of groups, 0 where there is none; at most half full. A group's
+            place is its hash's first k bits, or one behind it.
+        marks: int64 (4,): the number of the next group; the first one for which there is no room;
+            the earliest event time of their rows if they are told by time, else the latest; 64 − k.
         texts: of each other key of text, by its number, its codes.
     """
 
@@ -66,6 +77,8 @@ class LoopGroups:
         values: Mapping[int, Column],
         context: InstanceContext,
         bytes_max: int,
+        *,
+        by_time: bool,
     ) -> None:
         self.before, self.record, self.values = before, record, dict(values)
         self._keys = before.select(keys)
@@ -75,6 +88,7 @@ class LoopGroups:
             for field in accumulator.fields
         }
         self._context = context
+        self._no_time_ns = _LATEST_NS if by_time else _EARLIEST_NS
         self._taken_bytes = 0
         pooled = [
             number
@@ -89,14 +103,14 @@ class LoopGroups:
         }
         fitting = max(GROUPS_MIN, bytes_max // (record.itemsize + _INDEX_BYTES))
         self._groups_max = groups_max = min(GROUPS_MAX, fitting)
-        self.marks = np.zeros(4, np.int64)
+        self.marks = np.array([1, 0, self._no_time_ns, 0], np.int64)
         self.records, self.index = np.empty(0, record), np.empty(0, np.int32)
         self._resize(min(_GROUPS_AT_FIRST, groups_max))
         self.clear()
 
     def __len__(self) -> int:
         """Return the number of groups."""
-        return int(self.marks[_USED])
+        return int(self.marks[_USED]) - 1
 
     def is_for(self, before: Schema, record: np.dtype[Any], values: Mapping[int, Column]) -> bool:
         """Whether it is made for such rows, with the same codes of keys."""
@@ -108,10 +122,10 @@ class LoopGroups:
         )
 
     @property
-    def times_ns(self) -> tuple[int, int] | None:
-        """The earliest and the latest event time of its rows; None if there are none."""
-        first_ns, last_ns = int(self.marks[_FIRST_TIME]), int(self.marks[_LAST_TIME])
-        return None if first_ns > last_ns else (first_ns, last_ns)
+    def time_ns(self) -> int | None:
+        """What `marks` tells of event times; None if no row had one."""
+        time_ns = int(self.marks[_TIME])
+        return None if time_ns == self._no_time_ns else time_ns
 
     def grow(self) -> bool:
         """Make room for more groups; return whether there may be more.
@@ -124,19 +138,19 @@ class LoopGroups:
                 return False
             self.clear()  # texts of groups that have left take the room
             return self.grow()
-        if len(self) < len(self.records):
+        if len(self) < self._capacity:
             return True
         if len(self) >= self._groups_max:
             return False
-        self._resize(min(4 * len(self.records), self._groups_max))
+        self._resize(min(4 * self._capacity, self._groups_max))
         return True
 
     def clear(self) -> None:
         """Forget all groups; the memory is kept, and texts that may come again."""
         for texts in self.texts.values():
             texts.forget_if_many()
-        self.index.fill(-1)
-        self.marks[:] = 0, len(self.records), _LATEST_NS, _EARLIEST_NS
+        self.index.fill(0)
+        self.marks[[_USED, _TIME]] = 1, self._no_time_ns
 
     def close(self) -> None:
         """Give the memory back."""
@@ -158,7 +172,7 @@ class LoopGroups:
             data = self._owned(f"k{number}")
             valid = (nulls >> np.uint64(number)) & np.uint64(1) == 0
             if number in self.values:
-                column = _taken(self.values[number], data)
+                column = _taken(self.values[number], data.view(np.uint32) * _PER_GOLDEN)
             elif number in self.texts:
                 column = _taken(self.texts[number].texts, data)
             else:
@@ -174,33 +188,49 @@ class LoopGroups:
         return field_columns(arrays, self._fields)
 
     def _owned(self, field: str) -> npt.NDArray[Any]:
-        return self.records[field][: len(self)].copy()
+        return self.records[field][1 : 1 + len(self)].copy()
+
+    @property
+    def _capacity(self) -> int:
+        return int(self.marks[_LIMIT]) - 1
 
     def _resize(self, capacity: int) -> None:
-        slots = 1 << (2 * capacity - 1).bit_length()
-        nbytes = capacity * self.record.itemsize + slots * self.index.itemsize
+        bits = (2 * capacity - 1).bit_length()
+        nbytes = (1 + capacity) * self.record.itemsize + (self.index.itemsize << bits)
         budget, operator = self._context.state_budget, self._context.operator_id
         budget.take(operator, nbytes, len(self))
         budget.give_back(operator, self._taken_bytes)
         self._taken_bytes = nbytes
-        used, records = len(self), np.zeros(capacity, self.record)
-        records[:used] = self.records[:used]
-        self.records, self.index = records, np.full(slots, -1, np.int32)
-        _enter(self.index, self._owned("hash"))
-        self.marks[_LIMIT] = capacity
+        records = np.zeros(1 + capacity, self.record)
+        used = self.records[: 1 + len(self)]
+        records[: len(used)] = used
+        records["slice"][0] = _NO_SLICE
+        self.records, self.index = records, np.zeros(1 << bits, np.int32)
+        self.marks[[_LIMIT, _SHIFT]] = 1 + capacity, 64 - bits
+        _enter(self.index, used["hash"].copy(), 64 - bits)
 
 
-def _taken(values: Column, codes: npt.NDArray[np.int32]) -> Column:
+def _taken(values: Column, codes: npt.NDArray[Any]) -> Column:
     rows = Batch(Schema((Field("value", values.type),)), [values], len(values))
-    return rows.take(codes).columns[0]
+    return rows.take(codes.astype(np.int64)).columns[0]
 
 
 @njit(cache=True, nogil=True)
-def _enter(index: Any, hashes: Any) -> None:
-    """Enter groups, no two of which are the same, as the loop looks them up."""
+def _enter(index: Any, hashes: Any, shift: Any) -> None:
+    """Enter groups 1 …, no two of which are the same, as the loop looks them up."""
     mask = np.uint64(len(index) - 1)
-    for group in range(len(hashes)):
-        place = (hashes[group] ^ (hashes[group] >> np.uint64(29))) & mask
-        while index[place] >= 0:
+    for group in range(1, len(hashes)):
+        place = hashes[group] >> np.uint64(shift)
+        while index[place] > 0:
             place = (place + np.uint64(1)) & mask
         index[place] = group
+
+
+@njit(cache=True, nogil=True)
+def extent_of(times: Any) -> tuple[int, int]:
+    """Return the earliest and the latest of some times, at least one, in one pass."""
+    earliest = latest = times[0]
+    for at in range(len(times)):
+        earliest = min(earliest, times[at])
+        latest = max(latest, times[at])
+    return earliest, latest

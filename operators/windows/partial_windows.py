@@ -27,7 +27,7 @@ from ...transport.wire.batch import Batch
 from .aggregation import Aggregation, evaluated_inputs
 from .deltas import deltas_of, deltas_of_loop, mark_of
 from .group_state import GroupState
-from .loop_groups import GROUPS_MAX, GROUPS_MIN, LoopGroups
+from .loop_groups import GROUPS_MAX, GROUPS_MIN, LoopGroups, extent_of
 from .partial_aggregation import TABLE_BYTES_MAX
 from .reduction import Reduction
 from .slices import TimeSlices, WholeInput, slices_of
@@ -153,7 +153,7 @@ class PartialWindows:
             return isinstance(slices, WholeInput)
         if batch.times is None:
             return False
-        first_ns, last_ns = int(batch.times.min()), int(batch.times.max())
+        first_ns, last_ns = extent_of(batch.times)
         if not slices.has_room_for(first_ns, last_ns):
             return False
         open_to_ns = self._watermark_ns - self._asked.allowed_lateness_ns
@@ -197,6 +197,7 @@ class PartialWindows:
             values,
             self._context,
             TABLE_BYTES_MAX,
+            by_time=isinstance(self._slices, TimeSlices),
         )
         return deltas
 
@@ -256,8 +257,8 @@ class PartialWindows:
         groups = self._in_loop
         if groups is None or not len(groups):
             return
-        if groups.times_ns is not None:
-            self._note_times(*groups.times_ns)
+        if groups.time_ns is not None:
+            self._note_times(groups.time_ns, groups.time_ns)
         yield deltas_of_loop(groups, mark_of(self._asked, groups.before))
         groups.clear()
 

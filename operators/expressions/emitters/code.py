@@ -7,6 +7,8 @@ before the division, and the result is null.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +34,10 @@ __all__ = [
     "constructor_of",
     "plain",
 ]
+
+
+_NAMES = re.compile(r"\bv\d+\b")
+"""What `LoopWriter.let` names."""
 
 
 class NotCompilable(Exception):  # noqa: N818  # it is no error: the kernels do it
@@ -318,6 +324,23 @@ class LoopWriter:
             name = self._names[text] = f"v{len(self._names)}"
             self.lines.append(f"{name} = {text}")
         return name
+
+    def lines_for(self, texts: Iterable[str], known_true: Collection[str] = ()) -> list[str]:
+        """Return the lines of the body that some text needs, in their order.
+
+        `known_true`: names of conditions that hold wherever these lines stand.
+        """
+        wanted = set(_NAMES.findall(" ".join(texts)))
+        needed = []
+        for line in reversed(self.lines):
+            name, _, text = line.partition(" = ")
+            if name not in wanted:
+                continue
+            if name in known_true:
+                text = "True"
+            needed.append(f"{name} = {text}")
+            wanted.update(_NAMES.findall(text))
+        return needed[::-1]
 
     def typed(self, kind: ArrowType, text: str, valid: str | None) -> Code:
         """Return the code of some text whose value is converted to a type."""

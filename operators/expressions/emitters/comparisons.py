@@ -28,6 +28,8 @@ __all__ = [
 
 _WORDS_BYTES_MAX = 16
 """Texts up to so many bytes are compared without a branch."""
+_WORD_BYTES = (8, 4, 2, 1)
+"""So many bytes are compared at once, the most first: LLVM makes one load of them."""
 
 
 def equal(loop: LoopWriter, left: Code, right: Code) -> Code:
@@ -182,8 +184,16 @@ def _is_literal(loop: LoopWriter, column: str, wanted: bytes) -> str:
         return f"{fits} and {helper}(c{column}, {begin}, {literal}, 0, {len(wanted)})"
     loop.text_bytes = max(loop.text_bytes, len(wanted))
     at = loop.let(f"{begin} if {fits} else np.uint64(0)")
-    places = (f"c{column}[{at} + np.uint64({place})]" for place in range(len(wanted)))
-    compared = [f"({one} == {byte})" for one, byte in zip(places, wanted, strict=True)]
+    compared, place = [], 0
+    while place < len(wanted):
+        width = next(one for one in _WORD_BYTES if one <= len(wanted) - place)
+        word = int.from_bytes(wanted[place : place + width], "little")
+        read = " | ".join(
+            f"(np.uint64(c{column}[{at} + np.uint64({place + byte})]) << np.uint64({8 * byte}))"
+            for byte in range(width)
+        )
+        compared.append(f"(({read}) == np.uint64({word}))")
+        place += width
     return " & ".join([fits, *compared])
 
 

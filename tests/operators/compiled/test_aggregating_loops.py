@@ -20,6 +20,7 @@ from whale_ray.operators.compiled.aggregating_chain import AggregatingChain
 from whale_ray.operators.compiled.aggregating_text import write_aggregating_loop
 from whale_ray.operators.expressions.emitters.code import NotCompilable
 from whale_ray.operators.joins.broadcast_table import BroadcastTable
+from whale_ray.operators.joins.equi_join import How
 from whale_ray.operators.joins.table_join import TableJoin
 from whale_ray.operators.transforms import FilterExpression, MapExpressions
 from whale_ray.operators.windows import loop_groups, partial_windows, text_codes
@@ -58,16 +59,17 @@ TEXTS = Aggregation(("s", "i8", "r"), TimeWindow("t", 10 * US, 10 * US, 0), AGGR
 FILTER = FilterExpression((col("i16") > 0) | col("f64").is_null())
 
 
-def _names() -> BroadcastTable:
+def _names(greatest: int = 2**31 - 1, how: How = "left") -> BroadcastTable:
     """Return a table in which several keys have one name, and some have none."""
-    table = BroadcastTable(TableJoin((("i32", "number"),), how="left"), instance_context())
-    values = {"number": [0, 1, -1, 2, 7, 2**31 - 1], "name": ["a", "b", "a", None, "b", "é"]}
+    table = BroadcastTable(TableJoin((("i32", "number"),), how=how), instance_context())
+    values = {"number": [0, 1, -1, 2, 7, greatest], "name": ["a", "b", "a", None, "b", "é"]}
     table.add(Batch.from_pydict(values, Schema.of(number="int64", name="string")))
     table.finish()
     return table
 
 
-TABLE = _names()
+TABLES = (_names(), _names(9))
+"""The keys of the first one are hashed, those of the other are found by their distance."""
 
 
 def _partial(asked: Aggregation, budget: StateBudget | None = None) -> PartialWindows:
@@ -77,13 +79,18 @@ def _partial(asked: Aggregation, budget: StateBudget | None = None) -> PartialWi
     return made
 
 
-def _one_by_one(partial: PartialWindows, joined: bool, rows: Batch) -> tuple[int, list[Batch]]:
+def _one_by_one(
+    partial: PartialWindows, table: BroadcastTable | None, rows: Batch
+) -> tuple[int, list[Batch]]:
     """Let operators take a batch one after another; return how many rows came to the aggregate."""
     passed = FILTER.apply(rows)
     if passed is None or not passed.num_rows:
         return 0, []
-    if joined:
-        passed = Batch.concat(list(TABLE.join(passed)))
+    if table is not None:
+        pieces = [piece for piece in table.join(passed) if piece.num_rows]
+        if not pieces:
+            return 0, []
+        passed = Batch.concat(pieces)
     return passed.num_rows, partial.add(passed)
 
 
@@ -106,14 +113,17 @@ def _as_bits(deltas: Sequence[Batch], keys: int) -> dict[Any, Any]:
 TIMES = st.lists(st.integers(-20 * US, 20 * US), min_size=12, max_size=12)
 
 
-@pytest.mark.parametrize("asked", [WINDOWED, WHOLE, TEXTS])
+@pytest.mark.parametrize(
+    ("asked", "table"),
+    [*((WINDOWED, table) for table in TABLES), (WHOLE, None), (TEXTS, None)],
+)
 def test_the_groups_are_those_of_the_operators_to_the_last_bit(
-    asked: Aggregation, monkeypatch: pytest.MonkeyPatch
+    asked: Aggregation, table: BroadcastTable | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop_groups, "_GROUPS_AT_FIRST", 2)  # so that it grows
     monkeypatch.setattr(text_codes, "_TEXTS_AT_FIRST", 1)
     monkeypatch.setattr(text_codes, "_BYTES_PER_TEXT", 4)
-    operators = (FILTER, TABLE) if asked is WINDOWED else (FILTER,)
+    operators = (FILTER,) if table is None else (FILTER, table)
     keys = len(asked.keys)
     taken = _partial(asked)
     chain = AggregatingChain(operators, taken, "compiled")
@@ -126,7 +136,7 @@ def test_the_groups_are_those_of_the_operators_to_the_last_bit(
             rows = batch.with_times(np.array(times[: batch.num_rows]))
             passed = chain.aggregate(rows)
             assert passed is not None and not passed.deltas
-            count, _ = _one_by_one(expected, asked is WINDOWED, rows)
+            count, _ = _one_by_one(expected, table, rows)
             assert (passed.rows, passed.counts[-1]) == (count, count)
         mine, theirs = taken.flush("end"), expected.flush("end")
         assert [one.schema for one in mine] == [one.schema for one in theirs]
@@ -170,6 +180,33 @@ def test_a_full_table_leaves_as_deltas_in_the_middle_of_a_batch(
     ]
     assert counted == [{1: 2, 2: 1, 3: 1}, {4: 1, 1: 1, 5: 2}]
     assert partial.flushes == {"table": 1, "end": 1}
+
+
+def test_rows_of_several_blocks_are_counted_once_though_the_table_is_often_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop_groups, "GROUPS_MIN", 3)
+    monkeypatch.setattr(loop_groups, "GROUPS_MAX", 3)
+    random = np.random.default_rng(1)
+    keys, times_ns = random.integers(0, 5, 1000), random.integers(-20 * US, 20 * US, 1000)
+    kept, known = random.integers(0, 2, 1000), random.integers(0, 2, 1000)
+    rows = _rows(keys.tolist(), times_ns.tolist()).with_column("i16", kept.astype(np.int16))
+    rows = rows.with_column("i32", np.where(known, 7, 100).astype(np.int32))
+    partial = _partial(replace(WHOLE, window=TimeWindow("t", 10 * US, 10 * US, 0)))
+    filters = (FilterExpression(col("u32") < 4), FILTER, _names(9, "inner"))
+    passed = AggregatingChain(filters, partial, "compiled").aggregate(rows)
+    assert passed is not None
+    conditions = np.logical_and.accumulate([keys < 4, kept > 0, known > 0])
+    assert passed.counts == tuple(conditions.sum(axis=1))
+    expected = Counter(
+        zip(keys[conditions[-1]], times_ns[conditions[-1]] // (10 * US), strict=True)
+    )
+    counted: Counter[tuple[int, int]] = Counter()
+    for one in [*passed.deltas, *partial.flush("end")]:
+        found, slices, *_, rows_of_groups = (column.data for column in one.columns)
+        for group in zip(found, slices, rows_of_groups, strict=True):
+            counted[group[:2]] += group[2]
+    assert counted == expected
 
 
 def _worded(texts: Sequence[str | None]) -> Batch:

@@ -34,12 +34,14 @@ _TEXTS = (
     "\0\0\0\0",
 )
 _INTEGERS = (0, 1, -1, 2, 127, -128, 2**31 - 1, 2**63 - 1)
+_DENSE = (3, -1, 0, 2, 127, 125, *range(5, 40))
 _CASES = (
     ("s", "string", _TEXTS, "inner"),
     ("r", "string", _TEXTS, "left"),
     ("i64", "int64", _INTEGERS, "semi"),
     ("i8", "int64", _INTEGERS, "anti"),
-    ("i32", "int64", _INTEGERS, "left"),
+    ("i32", "int64", _DENSE, "left"),
+    ("i64", "int64", _DENSE, "inner"),
 )
 
 
