@@ -103,7 +103,9 @@ class JobDecisions:
             for name, number in (("lambda_per_s", load.rate_slices_per_s), ("t_d_s", load.send_s)):
                 if number is not None:
                     numbers[name] = number
-        reason = switch.why if load is None else f"{switch.why}: {load.reason}"
+        reason = switch.why
+        if load is not None and reason in ("scale-up", "scale-down"):  # the load asked for it
+            reason += f": {load.reason}"
         if switch.aborted:
             reason += f"; aborted: {switch.aborted}"
         degree = switch.degree_before if switch.aborted else switch.degree_after

@@ -194,6 +194,7 @@ class _Stream:
         self._stream = ring.id
         self._monitor = Monitor(settings, max(1, record.tree.degree), now_ns)
         self._wanted_degree = self._monitor.degree
+        self._load_asks = False
         self._clock = SampleClock(now_ns)
         self._caps = _Caps(settings)
         self._root_away = False
@@ -254,6 +255,7 @@ class _Stream:
             decision = self._monitor.observe(sample, destinations)
             if decision.reason in (Reason.SCALE_DOWN, Reason.SCALE_UP):
                 self._wanted_degree = decision.degree
+                self._load_asks = True
             self.throttle = decision.throttle_to_slices_per_s
             costs = self._monitor.costs
             self.load = TreeLoad(
@@ -280,6 +282,7 @@ class _Stream:
         if found is None:
             return []
         why, switch, orphans = found
+        self._load_asks = False
         before = self.coordinator.tree
         out = self.coordinator.begin(switch, 0, dict.fromkeys(orphans, 0))
         self._monitor.began(now_ns)
@@ -320,10 +323,12 @@ class _Stream:
         if goal.route != "non-blocking":
             shape = shape_tree(goal.route, 0, int(tree.root), hosts)
             return "reshape", reshape(tree, shape)
+        if not goal.degree:  # a wider tree, as a star was, is no faster
+            self._wanted_degree = min(self._wanted_degree, binomial_degree(len(hosts)))
         degree = goal.degree or self._wanted_degree
-        if tree.degree > binomial_degree(len(hosts)) and not goal.degree:
-            degree = min(degree, binomial_degree(len(hosts)))
         switch = change_degree(tree, degree, self._caps_now)
+        if goal.degree or not self._load_asks:
+            return "reshape", switch
         return ("scale-up" if degree > tree.degree else "scale-down"), switch
 
     @property

@@ -73,7 +73,8 @@ class SwitchReport:
 
     Attributes:
         stream: the ring.
-        why: scale-up, scale-down, reshape, repair, return, or a name given by the monitor.
+        why: scale-up or scale-down, which the load asks for; reshape, which a user does; repair;
+            return.
         before, after: the trees; `after` was not reached if it was aborted.
         moves: number of hosts that changed their parent.
         epoch: the new tree's number.

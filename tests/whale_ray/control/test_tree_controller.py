@@ -131,6 +131,17 @@ def test_the_shape_that_is_wanted_is_reached_and_kept(goal: Goal, degree: int) -
     assert world.tree.degree == degree
     assert len(world.controller.switches) == (goal.route != "chain")
     assert all(one.ended_ns and not one.aborted for one in world.controller.switches)
+    assert {one.why for one in world.controller.switches} <= {"reshape"}
+
+
+def test_no_wider_tree_is_wanted_than_the_fastest_once_a_star_is_left_to_the_load() -> None:
+    world = World("star")
+    world.flow()
+    world.controller.set_goal(Goal("non-blocking"))
+    for _ in range(20):
+        world.flow()
+    load = world.controller.loads[0]
+    assert world.tree.degree == load.wanted_degree == 3
 
 
 def test_a_queue_before_slow_children_narrows_the_tree_and_a_low_rate_widens_it() -> None:
@@ -176,7 +187,7 @@ def test_the_tree_is_repaired_around_a_dead_relay_which_then_returns() -> None:
     assert set(world.tree.vertices) == set(range(HOSTS))
     assert world.vertices[parent].received == world.head
     switches = world.controller.switches
-    assert [one.why for one in switches] == ["scale-down", "repair", "return"]
+    assert [one.why for one in switches] == ["reshape", "repair", "return"]
     # Each switch begins with the tree that the one before it left; the last one is in force.
     assert [one.before for one in switches[1:]] == [one.after for one in switches[:-1]]
     assert switches[-1].after == world.tree
