@@ -208,7 +208,7 @@ def test_while_the_loop_of_all_operators_is_compiled_no_other_is_begun(
     try:
         whale.run(topology, settings={"runtime.source_batch_rows": 64})
         (loop,) = begun
-        assert "index[place] = used" in loop  # it adds groups: it ends in the aggregate
+        assert "index[home] = group" in loop  # it adds groups: it ends in the aggregate
     finally:
         job_has_ended.set()
         for thread in set(enumerate_threads()) - before:
