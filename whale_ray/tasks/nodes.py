@@ -120,11 +120,6 @@ class Node:
     def hurry(self, hurried: bool) -> None:
         """Read little at a time from outside the job, or as much as before."""
 
-    @property
-    def read_ns(self) -> int:
-        """How long a read from outside the job takes, about, if it does not hurry."""
-        return 0
-
     def poll(self, now_ns: int) -> bool:
         """Read one batch from outside the job, or do what is due; return whether it did."""
         return False

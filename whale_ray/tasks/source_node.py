@@ -103,11 +103,6 @@ class SourceNode(Node):
         """See `Node.hurry`."""
         self._read_size.hurried = hurried
 
-    @property
-    def read_ns(self) -> int:
-        """See `Node.read_ns`."""
-        return self._read_size.read_ns
-
     def poll(self, now_ns: int) -> bool:
         """Read and pass on one batch if there is one; return whether anything happened."""
         if self.ended or (self._suspended and not self._draining):
@@ -211,7 +206,6 @@ class SourceNode(Node):
         return mine > others and mine - others > self._max_drift_ns
 
     def _read(self, now_ns: int) -> bool:
-        begin_ns = self._clock.monotonic_ns()
         with self.guard():
             batch = self._reader.read(self._read_size.rows)
         if self._splits is not None:
@@ -231,8 +225,8 @@ class SourceNode(Node):
                 self._quiet_since_ns = now_ns
             return False
         self._ready_at_ns = None
+        self._read_size.note(batch)
         self._pass_on(batch, now_ns)
-        self._read_size.note(batch, self._clock.monotonic_ns() - begin_ns)
         return True
 
     def _stop(self, now_ns: int) -> None:

@@ -203,11 +203,6 @@ class StageTask:
         """Let a source read little at a time, or as much as before: markers wait for its turns."""
         self._head.hurry(hurried)
 
-    @property
-    def read_ns(self) -> int:
-        """How long a read of its source takes, about, if it does not hurry."""
-        return self._head.read_ns
-
     def deadlines_ns(self, now_ns: int) -> Iterator[int]:
         """Yield when its writers, and its head, are due for a turn; monotonic ns."""
         for writer in self.writers:

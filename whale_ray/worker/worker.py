@@ -176,13 +176,7 @@ class Worker:
         outlet = self._make_outlet(attempt)
         if outlet is not None:
             self._epochs = WorkerEpochs(
-                plan,
-                self._index,
-                self._tasks,
-                outlet,
-                self._kept,
-                self._assignment.settings.checkpoints.interval_ms * 1_000_000,
-                self._last_epoch,
+                plan, self._index, self._tasks, outlet, self._kept, self._last_epoch
             )
         stages = {} if self._epochs is None else self._epochs.by_stage
         builder = ReaderBuilder(plan, attempt, self._tasks, stages)
@@ -234,7 +228,7 @@ class Worker:
                 now_ns = self._clock.monotonic_ns()
                 if stop_at_ns is not None and now_ns >= stop_at_ns:
                     return None
-                self._apply_pending_commands(attempt, now_ns)
+                self._apply_pending_commands(attempt)
                 self._charge_waiting(now_ns)
                 if not self._turn(now_ns):
                     self._sleep(now_ns, stop_at_ns)
@@ -376,7 +370,7 @@ class Worker:
         if rings is not None:
             rings.board.wake()
 
-    def _apply_pending_commands(self, attempt: int, now_ns: int) -> None:
+    def _apply_pending_commands(self, attempt: int) -> None:
         """Do what `abort` or `drain`, called from another thread, asked for since the last turn."""
         if self._aborted >= attempt:
             msg = "the attempt was aborted"
@@ -386,7 +380,7 @@ class Worker:
             for task in self._tasks:
                 task.drain()
         if self._epochs is not None and self._epochs.has_commands:
-            self._epochs.carry_out_commands(now_ns)
+            self._epochs.carry_out_commands()
 
     def _turn(self, now_ns: int) -> bool:
         """Give every reader, task and writer one turn; return whether anything moved."""

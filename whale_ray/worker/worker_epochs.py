@@ -15,7 +15,6 @@ from ..state.epochs.messages import EpochCommand, EpochDurable, EpochForgotten, 
 from ..tasks.stage_epochs import SnapshotOutlet, StageEpochs, aligns
 from ..tasks.stage_task import StageTask
 from .kept_snapshots import KeptSnapshots
-from .marker_forecast import MarkerForecast
 
 __all__ = ["WorkerEpochs"]
 
@@ -28,7 +27,6 @@ class WorkerEpochs:
     Args:
         outlet: receives the stages' progress and their snapshots.
         kept: the snapshots that are kept in memory.
-        interval_ns: from the marker of one epoch to that of the next, about.
         last: the epoch from which the attempt was restored; 0 for none.
     """
 
@@ -39,7 +37,6 @@ class WorkerEpochs:
         tasks: Sequence[StageTask],
         outlet: SnapshotOutlet,
         kept: KeptSnapshots,
-        interval_ns: int,
         last: int = 0,
     ) -> None:
         of_tables = sources_of_side_inputs(plan.logical)
@@ -59,8 +56,6 @@ class WorkerEpochs:
         self._stages = tuple(self.by_stage.values())
         self._tasks = tuple(tasks)
         self._epoch: int | None = None  # whose markers some stage here lacks
-        self._forecast = MarkerForecast(interval_ns)
-        self._hurried = False
         self._kept = kept
         self._lock = threading.Lock()
         # The latest of each kind: the controller leads one epoch at a time.
@@ -88,7 +83,7 @@ class WorkerEpochs:
         with self._lock:
             self._commands[type(command)] = command
 
-    def carry_out_commands(self, now_ns: int) -> None:
+    def carry_out_commands(self) -> None:
         """Carry out the queued commands of the controller."""
         with self._lock:
             commands, self._commands = self._commands, {}
@@ -105,12 +100,10 @@ class WorkerEpochs:
                 stage.durable(durable.epoch)
             if isinstance(begun, InjectMarker):
                 stage.inject(begun)
-        if begun is not None:
-            self._epoch = begun.epoch
-            self._forecast.note(now_ns)
-        if self._epoch is not None and forgotten is not None and self._epoch <= forgotten.epoch:
-            self._epoch = None
-        self._hurry(now_ns)
+        epoch = self._epoch if begun is None else begun.epoch
+        if epoch is not None and forgotten is not None and epoch <= forgotten.epoch:
+            epoch = None
+        self._hurry_for(epoch)
 
     def turn(self, now_ns: int) -> bool:
         """Give every stage its turn; return whether anything happened."""
@@ -119,27 +112,14 @@ class WorkerEpochs:
             moved |= stage.turn(now_ns)
         epoch = self._epoch
         if epoch is not None and all(one.ended or one.behind >= epoch for one in self._stages):
-            self._epoch = None
-        self._hurry(now_ns)
+            self._hurry_for(None)
         return moved
 
-    def _hurry(self, now_ns: int) -> None:
-        """Let sources read little until the markers of an epoch have come to all stages.
-
-        Also for the time of a read before the next one is due: else it would wait for its end.
-        """
-        hurried = self._epoch is not None or self._is_marker_near(now_ns)
-        if hurried != self._hurried:
-            self._hurried = hurried
-            for task in self._tasks:
-                task.hurry(hurried)
-
-    def _is_marker_near(self, now_ns: int) -> bool:
-        """Whether the next marker may come during a read that begins now."""
-        distance_ns = self._forecast.distance_ns(now_ns)
-        return distance_ns is not None and any(
-            distance_ns <= task.read_ns for task in self._tasks if task.reads
-        )
+    def _hurry_for(self, epoch: int | None) -> None:
+        """Let sources read little until the markers of an epoch have come to all stages."""
+        self._epoch = epoch
+        for task in self._tasks:
+            task.hurry(epoch is not None)
 
 
 def _producers(plan: PhysicalPlan, stage: int, worker: int) -> dict[int, tuple[int, ...]]:

@@ -12,15 +12,7 @@ import pytest
 
 import whale_ray as whale
 from whale_ray.operators.sinks.collect import CollectWriter
-from whale_ray.tasks.read_size import (
-    HURRIED_NS,
-    HURRIED_ROWS_MIN,
-    HURRIED_SHARE,
-    READ_BYTES,
-    ROWS,
-    ROWS_IN_COLUMNS,
-    ReadSize,
-)
+from whale_ray.tasks.read_size import READ_BYTES, ROWS, ROWS_IN_COLUMNS, ReadSize
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.column import Column
 from whale_ray.transport.wire.types import Schema
@@ -90,25 +82,7 @@ def test_wide_rows_are_read_in_small_parts() -> None:
     for width, rows in ((8, ROWS_IN_COLUMNS), (128, READ_BYTES // 128), (4096, ROWS)):
         columns = [Column.of(np.zeros(10)) for _ in range(width // 8)]
         schema = Schema.of(**{f"c{at}": "double" for at in range(len(columns))})
-        size.note(Batch(schema, columns, 10), 0)
+        size.note(Batch(schema, columns, 10))
         assert size.rows == rows
-    size.note(Batch.empty(Schema.of(n="int64")), 0)
-    assert size.rows == ROWS
-
-
-def test_while_markers_wait_a_read_takes_a_fixed_time() -> None:
-    size = ReadSize(ROWS, ROWS)
-    size.hurried = True
-    assert size.rows == ROWS // HURRIED_SHARE, "nobody knows how long rows take"
-    thousand = Batch(Schema.of(n="double"), [Column.of(np.zeros(1_000))], 1_000)
-    size.note(thousand, 1_000 * 1_000)
-    assert size.rows == HURRIED_NS // 1_000
-    assert size.read_ns == ROWS * 1_000
-    size.note(thousand, 1_000 * 9_000)
-    assert size.rows == HURRIED_NS // 1_000, "something else ran meanwhile"
-    for row_ns, rows in ((1, ROWS), (1_000_000, HURRIED_ROWS_MIN)):
-        for _ in range(8):
-            size.note(thousand, 1_000 * row_ns)
-        assert size.rows == rows
-    size.hurried = False
+    size.note(Batch.empty(Schema.of(n="int64")))
     assert size.rows == ROWS

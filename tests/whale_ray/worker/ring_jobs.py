@@ -199,7 +199,7 @@ class EpochJob:
 
     def tell(self, worker: int, command: EpochCommand) -> None:
         self.workers[worker].tell(0, command)
-        self.workers[worker]._apply_pending_commands(0, self.now_ns)
+        self.workers[worker]._apply_pending_commands(0)
 
     def tell_all(self, command: EpochCommand) -> None:
         for worker in range(len(self.workers)):

@@ -163,9 +163,8 @@ class Attempts:
 
     def turn(self) -> None:
         for worker in self.chance.sample(self.workers, len(self.workers)):
-            now_ns = worker._clock.monotonic_ns()
-            worker._apply_pending_commands(self.attempt, now_ns)
-            worker._turn(now_ns)
+            worker._apply_pending_commands(self.attempt)
+            worker._turn(worker._clock.monotonic_ns())
             worker._clock.sleep_ns(1_000_000)
             assert worker._snapshots is not None
             worker._snapshots.wait()
