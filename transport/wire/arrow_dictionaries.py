@@ -7,6 +7,7 @@ import functools
 import numpy as np
 import pyarrow as pa
 
+from ...configs.errors import InputError
 from .arrow import column_from_arrow, schema_from_arrow
 from .batch import Batch
 from .coded_column import CodedColumn, Dictionary
@@ -74,9 +75,21 @@ def is_text_dictionary(kind: pa.DataType) -> bool:
 
 
 def _coded(array: pa.DictionaryArray, dictionary: Dictionary, what: str) -> CodedColumn:
+    """Return the column; raise InputError for a code that is none of the dictionary's.
+
+    Loops trust codes, and Arrow does not check them in memory that it is given.
+    """
     indices = array.indices if array.indices.type == pa.int32() else array.indices.cast(pa.int32())
     column = column_from_arrow(indices, DataType.parse("int32"), what, of_source=True)
     codes = column.data
+    used = codes if column.validity is None else codes[column.validity]
+    low, high = used.min(initial=0), used.max(initial=-1)
+    if low < 0 or high >= dictionary.null:
+        msg = (
+            f"{what} holds the code {low if low < 0 else high}, and its dictionary has"
+            f" {dictionary.null} texts: the array is damaged, make it again"
+        )
+        raise InputError(msg)
     if column.validity is not None:  # what a null has as its code may be anything
         codes = np.where(column.validity, codes, np.int32(dictionary.null))
     return CodedColumn(dictionary, codes, column.validity)

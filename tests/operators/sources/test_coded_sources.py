@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import whale_ray as whale
+from whale_ray.configs.errors import InputError
 from whale_ray.operators.compiled.aggregating_chain import AggregatingChain
 from whale_ray.operators.sources.base import Source
 from whale_ray.operators.transforms import FilterExpression
@@ -87,3 +88,10 @@ def test_dictionaries_of_ipc_streams_may_grow_or_be_replaced(tmp_path: Path, del
     assert all(list(batch.coded) == [0] for batch in batches)
     expected = [text for part in parts for text in part.to_pylist()]
     assert [text for batch in batches for text in batch.columns[0].to_pylist()] == expected
+
+
+@pytest.mark.parametrize("codes", [[0, 2, 1], [0, -1, None], [None, 2, 1]])
+def test_a_code_that_is_none_of_the_dictionary_is_refused(codes: list[int | None]) -> None:
+    array = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int8()), ["a", "b"], safe=False)
+    with pytest.raises(InputError, match=r"'kind' holds the code (2|-1), .* has 2 texts"):
+        _read(whale.sources.arrow(pa.table({"kind": array})))
