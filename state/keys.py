@@ -23,6 +23,7 @@ owns each, so that a change of parallelism moves whole virtual nodes.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -37,11 +38,13 @@ from ..transport.compiling import njit
 if TYPE_CHECKING:
     from ..transport.wire.batch import Batch
     from ..transport.wire.column import Column
+    from ..transport.wire.types import DataType
 
     Hashes = npt.NDArray[np.uint64]
     Integers = npt.NDArray[np.int64]
 
 __all__ = [
+    "exact_hashes_within",
     "hash_keys",
     "hash_words",
     "stable_partition",
@@ -96,6 +99,23 @@ def hash_keys(batch: Batch, columns: Sequence[str]) -> tuple[Hashes, npt.NDArray
     if null_rows is not None and not null_rows.any():
         null_rows = None
     return hashes, null_rows
+
+
+def exact_hashes_within(kind: DataType) -> float:
+    """Return up to which magnitude different values of one key column have different hashes.
+
+    XXH64 of one 64-bit word is a bijection, but instants beyond what 64 bits of nanoseconds can
+    tell share words: 0 µs and −2^63 µs do.
+
+    Returns:
+        infinity if hashes of all values of the type are exact, −1 if none are.
+    """
+    if kind.kind != "fixed" or kind.storage.kind not in "biuf":
+        return -1
+    factor = _NANOSECONDS[kind.unit or kind.family]
+    if factor == 1 or kind.width < 8:  # of narrow types, no two values are equal modulo 2^64
+        return math.inf
+    return ((1 << 63) - 1) // factor
 
 
 def virtual_node_of(hashes: Hashes, virtual_nodes: int) -> Integers:

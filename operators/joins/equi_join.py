@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -61,14 +62,15 @@ class EquiJoin:
         return {}
 
     def has_exact_keys(self, left: Schema | None) -> bool:
-        """Whether equal hashes are equal keys: XXH64 of one 64-bit word is a bijection.
+        """Whether equal hashes are equal keys, whatever their values.
 
         `left`: the left columns, None if they are not known.
         """
+        from ...state.keys import exact_hashes_within
+
         if left is None or len(self.keys) != 1:
             return False
-        kind = left.field(self.left_keys[0]).type
-        return kind.storage.kind in "biuf" and kind.kind == "fixed"
+        return exact_hashes_within(left.field(self.left_keys[0]).type) == math.inf
 
     def describe_keys(self) -> str:
         """Return what `explain` says of the keys: "auction = id"."""

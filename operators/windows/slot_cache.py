@@ -1,8 +1,9 @@
 """A direct-mapped cache of (slice, key) → slot in front of the indexes.
 
 A key is recognised by its hash alone. That is exact where different keys always have different
-hashes, which holds for a single column of up to eight bytes (XXH64 of one 64-bit word is a
-bijection), and for no column at all. Other keys, and null, are looked up in the index every time.
+hashes, which holds for a single column of up to eight bytes (but for instants that nanoseconds
+cannot tell, see `exact_hashes_within`), and for no column at all. Other keys, and null, are looked
+up in the index every time.
 
 Where most rows miss, since there are more keys than entries and none is frequent, the cache costs
 more than it saves: it is bypassed for a while, each time for longer.
@@ -10,11 +11,14 @@ more than it saves: it is bypassed for a while, each time for longer.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ...state.keys import exact_hashes_within
 from ...transport.compiling import njit
 
 if TYPE_CHECKING:
@@ -49,7 +53,7 @@ class SlotCache:
     def __init__(self, keys: Schema) -> None:
         fields = list(keys)
         self._column = fields[0].name if fields else None
-        self._is_exact = not fields or (len(fields) == 1 and _is_one_word(fields[0].type))
+        self._exact_within = _exact_within([field.type for field in fields])
         self._entries = np.full((_ENTRIES_MIN, 4), -1, np.int64)
         self._pause = 1  # in batches, once most rows of one miss
         self._paused = 0  # so many batches from now on
@@ -63,7 +67,7 @@ class SlotCache:
             missed: int64 (m,), the rows with −1, ascending.
         """
         rows = len(hashes)
-        self._in_use = self._is_exact and not self._paused
+        self._in_use = self._exact_within >= 0 and not self._paused
         if not self._in_use:
             self._paused = max(self._paused - 1, 0)
             return np.full(rows, -1, np.int64), np.arange(rows)
@@ -96,12 +100,24 @@ class SlotCache:
             self._pause = 1
 
     def _validity(self, keys: Batch) -> npt.NDArray[np.bool_]:
-        validity = None if self._column is None else keys.column(self._column).validity
+        """Return which rows have a key whose hash is exact, bool (n,); (0,) if all have."""
+        if self._column is None:
+            return _NO_VALIDITY
+        column, most = keys.column(self._column), self._exact_within
+        validity = column.validity
+        if most < math.inf and (
+            column.data.min(initial=0) < -most or column.data.max(initial=0) > most
+        ):
+            exact = (-most <= column.data) & (column.data <= most)
+            validity = exact if validity is None else exact & validity
         return _NO_VALIDITY if validity is None else validity
 
 
-def _is_one_word(kind: DataType) -> bool:
-    return kind.kind == "fixed" and kind.width <= 8 and kind.storage.kind in "biuf"
+def _exact_within(kinds: Sequence[DataType]) -> float:
+    """See `exact_hashes_within`, for the types of all key columns."""
+    if not kinds:
+        return math.inf
+    return exact_hashes_within(kinds[0]) if len(kinds) == 1 else -1
 
 
 @njit(inline="always")

@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 
 from whale_ray.configs.errors import InputError
 from whale_ray.state.keys import (
+    exact_hashes_within,
     hash_keys,
     stable_partition,
     virtual_node_of,
 )
 from whale_ray.transport.wire.batch import Batch
-from whale_ray.transport.wire.types import Schema
+from whale_ray.transport.wire.column import Column
+from whale_ray.transport.wire.types import DataType, Schema
 
 _MASK = (1 << 64) - 1
 _P1, _P2, _P3, _P4, _P5 = (
@@ -159,6 +161,30 @@ def test_units_and_zones_do_not_matter() -> None:
     assert _hashes([datetime.timedelta(1)], "duration[s]") == _hashes(
         [datetime.timedelta(1)], "duration[us]"
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "factor"), [("timestamp[s]", 10**9), ("time64[us]", 10**3), ("date64", 10**6)]
+)
+def test_hashes_of_instants_are_exact_as_far_as_nanoseconds_can_tell(
+    kind: str, factor: int
+) -> None:
+    data_type = DataType.parse(kind)
+    most = exact_hashes_within(data_type)
+    assert most == (2**63 - 1) // factor
+    equal = 2**64 // math.gcd(2**64, factor)  # the least distance of values with one word
+    assert most < equal // 2
+    values = np.array([0, equal, most, -most, most - 1], np.int64)
+    batch = Batch(Schema.of(at=kind), [Column(data_type, values)], len(values))
+    hashes = hash_keys(batch, ["at"])[0].tolist()
+    assert hashes[0] == hashes[1] and len(set(hashes[1:])) == 4
+
+
+def test_hashes_are_exact_for_words_and_for_no_bytes() -> None:
+    for kind in ("bool", "int64", "uint64", "float", "double", "timestamp[ns]", "date32"):
+        assert exact_hashes_within(DataType.parse(kind)) == math.inf
+    for kind in ("string", "fixed_size_binary[8]", "decimal128(9, 2)"):
+        assert exact_hashes_within(DataType.parse(kind)) < 0
 
 
 @settings(max_examples=60, deadline=None)

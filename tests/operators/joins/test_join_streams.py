@@ -23,7 +23,8 @@ from whale_ray.operators.windows.specifications import TimeWindow
 from whale_ray.state.budget import StateBudget
 from whale_ray.testing import instance_context
 from whale_ray.transport.wire.batch import Batch
-from whale_ray.transport.wire.types import Schema
+from whale_ray.transport.wire.column import Column
+from whale_ray.transport.wire.types import DataType, Schema
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -234,6 +235,21 @@ def test_a_shared_key_is_one_column_and_has_the_value_of_either_side():
     rows = sorted((row["id"], row["n"], row["m"]) for row in out.rows if row["n"] is not None)
     assert rows == [(1, 1, None), (2, 2, 3)]
     assert [(row["id"], row["m"]) for row in out.rows if row["n"] is None] == [(3, 4)]
+
+
+@pytest.mark.parametrize("far", [-(1 << 63), 1 << 61])
+def test_instants_that_are_equal_modulo_64_bits_of_nanoseconds_do_not_join(far):
+    kind = DataType.parse("timestamp[us]")
+    left, right = Schema.of(a0=kind), Schema.of(b0=kind)
+    process = JoinStreams(Join((("a0", "b0"),), TimeInterval(0, SECOND), left=left, right=right))
+    process.open(instance_context(operator_id="join"))
+    joined: list[int] = []
+    out = Emitted()
+    out.emit = lambda batch, times=None: joined.extend(batch.column("a0").data.tolist())
+    for call, schema, at in ((process.on_left, left, [0, far]), (process.on_right, right, [far])):
+        column = Column(kind, np.array(at, np.int64))
+        call(Batch(schema, [column], len(at)).with_times(np.zeros(len(at), np.int64)), out)
+    assert joined == [far]
 
 
 @pytest.mark.long

@@ -27,6 +27,9 @@ from whale_ray.operators.windows.aggregate_windows import AggregateWindows
 from whale_ray.operators.windows.aggregation import Aggregation
 from whale_ray.operators.windows.specifications import TimeWindow
 from whale_ray.testing import instance_context
+from whale_ray.transport.wire.batch import Batch
+from whale_ray.transport.wire.column import Column
+from whale_ray.transport.wire.types import DataType, Schema
 
 F = whale.functions
 US = 1_000
@@ -191,6 +194,21 @@ def test_without_a_window_results_have_the_latest_time_of_all_rows():
     asked = Aggregation(("key",), None, (F.count(),), output_mode="update")
     batches = [([model.Event(time, 1, 1, None, None)], -(10**9)) for time in (-9, 0, -5)]
     assert drive(AggregateWindows(asked), batches).times == [-9, 0, 0]
+
+
+def test_instants_that_are_equal_modulo_64_bits_of_nanoseconds_are_groups_of_their_own():
+    kind, far = DataType.parse("timestamp[us]"), -(1 << 63)
+    process, found = AggregateWindows(Aggregation(("at",), None, (F.count(),))), {}
+    process.open(instance_context(operator_id="windows"))
+    out = Emitted()
+    out.emit = lambda batch, times=None: found.update(
+        zip(*(column.data.tolist() for column in batch.columns), strict=True)
+    )
+    for instants in ([0, 1], [far, 0], [0, far, far]):
+        batch = Batch(Schema.of(at=kind), [Column(kind, np.array(instants))], len(instants))
+        process.on_batch(batch.with_times(np.zeros(len(instants), np.int64)), out)
+    process.close(out)
+    assert found == {0: 3, 1: 1, far: 3}
 
 
 @settings(max_examples=15)
