@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..configs.settings import Settings
     from ..tuning.optimizing import CheckedPrediction, Tuned
 
+_NOT_MEASURED = "–"
 _WITHOUT = ("options-market",)
 """Applications that start several jobs, and compare them themselves."""
 
@@ -135,6 +136,10 @@ def _shown(tuned: Tuned, found: Sequence[CheckedPrediction], steps: bool) -> lis
         "measured: rows that all sources read per second of processor time, the busiest worker's;"
         f" by the wall's clock with a load of {os.getloadavg()[0]:.1f} on the machine"
     )
+    if not all(one.wall_per_s for one in found):
+        lines.append(
+            f"{_NOT_MEASURED}: the input had ended before it could be measured; give a longer one"
+        )
     if tuned.not_measured:
         lines.append(
             f"not in it: {', '.join(tuned.not_measured)}, whose rows would have taken effect"
@@ -143,16 +148,19 @@ def _shown(tuned: Tuned, found: Sequence[CheckedPrediction], steps: bool) -> lis
 
 
 def _row(one: CheckedPrediction) -> dict[str, Any]:
+    def rate(value: float) -> str:
+        return f"{value:,.0f}" if value else _NOT_MEASURED
+
     def ms(value: float | None) -> str:
-        return "" if value is None else f"{value:,.1f}"
+        return _NOT_MEASURED if value is None else f"{value:,.1f}"
 
     return {
         "topology": one.variant,
         "predicted/s": f"{one.predicted_per_s:,.0f}",
         "measured/s": f"{one.measured_per_s:,.0f}",
         "error": f"{one.error:+.0%}",
-        "by the clock/s": f"{one.wall_per_s:,.0f}",
-        "at rows/s": f"{one.rate_per_s:,.0f}",
+        "by the clock/s": rate(one.wall_per_s),
+        "at rows/s": rate(one.rate_per_s),
         "predicted ms": ms(one.predicted_ms),
         "measured ms": ms(one.measured_ms),
     }

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from whale_ray.cli import optimize_measured
 from whale_ray.cli.main import main
+from whale_ray.tuning.optimizing import CheckedPrediction
 
 TSPEC = Path(__file__).parents[3] / "examples" / "tspec" / "tweets.yaml"
 
@@ -47,3 +49,10 @@ def test_a_log_can_be_gone_through_step_by_step(tmp_path, capsys):
 )
 def test_mistakes_are_told_in_a_line(words, line, capsys):
     assert line in told(["optimize", *words], capsys)
+
+
+def test_what_was_not_measured_is_no_zero() -> None:
+    short = CheckedPrediction("optimized", 54_599.0, 49_290.0, wall_per_s=0.0)
+    shown = optimize_measured._row(short)
+    assert shown["measured/s"] == "49,290"
+    assert {shown[name] for name in ("by the clock/s", "at rows/s", "measured ms")} == {"–"}
