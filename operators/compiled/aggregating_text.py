@@ -30,9 +30,9 @@ updated. Rows are written nowhere.
 
 Keys are multiplied by odd constants, of which the first is 2^64 divided by the golden ratio: then
 the integers of a small range have places of their own (Fibonacci hashing, Knuth, volume 3, section
-6.4); codes of a table's column were multiplied before (`GOLDEN`). So the first look at the index
-mostly finds the group. All else leaves the inner loop: another slice, a new group, and one that has
-collided with another, which then change places.
+6.4). Codes of a table's column were multiplied before (`GOLDEN`); a second such key is multiplied
+again. So the first look at the index mostly finds the group. All else leaves the inner loop:
+another slice, a new group, and one that has collided with another, which then change places.
 """
 
 from __future__ import annotations
@@ -231,8 +231,10 @@ class _Ending:
             if number in self._texts:
                 lines += [f"if key{number} < 0:", "    break"]
             lines.append(f"word{number} = np.uint64(np.int64(key{number}))")
-            if number in self._codes:  # they were multiplied before
-                hashed.append(f"(word{number} << np.uint64({32 - number % 32}))")
+            # Codes were multiplied before, all by the same number: this suffices for one key of
+            # them, but sums of two would be the same for many groups.
+            if list(self._codes) == [number]:
+                hashed.append(f"(word{number} << np.uint64(32))")
             else:
                 hashed.append(f"word{number} * np.uint64({_factor(number)})")
                 if kind in _WIDE:

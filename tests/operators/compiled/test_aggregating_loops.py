@@ -209,6 +209,19 @@ def test_rows_of_several_blocks_are_counted_once_though_the_table_is_often_full(
     assert counted == expected
 
 
+def test_groups_by_several_columns_of_a_table_have_hashes_of_their_own() -> None:
+    numbers = np.arange(900)
+    table = BroadcastTable(TableJoin((("u32", "number"),), how="inner"), instance_context())
+    named = {key: [str(one) for one in numbers // by % 30] for key, by in (("x", 1), ("y", 30))}
+    schema = Schema.of(number="int64", x="string", y="string")
+    table.add(Batch.from_pydict({"number": numbers, **named}, schema))
+    table.finish()
+    partial = _partial(replace(WHOLE, keys=("x", "y")))
+    assert AggregatingChain((table,), partial, "compiled").aggregate(_rows(numbers.tolist()))
+    groups = partial.loop_groups
+    assert len(groups) == len(np.unique(groups.records["hash"][1 : 1 + len(groups)])) == 900
+
+
 def _worded(texts: Sequence[str | None]) -> Batch:
     rows = _rows([0] * len(texts))
     columns = list(rows.columns)
