@@ -251,9 +251,9 @@ class KeyedStore(StoreEpochs):
         """
         return self._log.set_aside(nbytes)
 
-    def set_aside_share(self) -> int:
+    def set_aside_share(self, at_most: int) -> int:
         """Set a share of the worker's memory for state aside, and return how much; 0: none."""
-        shares = (self._budget.limit_bytes // share for share in _SHARES_SET_ASIDE)
+        shares = (min(self._budget.limit_bytes // one, at_most) for one in _SHARES_SET_ASIDE)
         return next((nbytes for nbytes in shares if self.set_aside(nbytes)), 0)
 
     def give_back(self, nbytes: int) -> None:

@@ -41,6 +41,8 @@ _MADE_NOW_ENTRIES_MAX = 1 << 16
 """Of how many entries of changed keys the rows are made at a marker at most."""
 
 _PASS_ROWS_MIN = 256
+_GATHERED_BYTES_MAX = 1 << 30
+"""Of rows for a pass, which are one batch: a column of it holds at most 2 GiB of text."""
 
 
 class TimerCall(NamedTuple):
@@ -178,7 +180,7 @@ class KeyedState:
     def bytes_gathered_max(self) -> int:
         """How many bytes of rows may wait for a pass; 0 unless records are on the disk."""
         if self.store.spills and not self._set_aside_bytes:
-            self._set_aside_bytes = self.store.set_aside_share()
+            self._set_aside_bytes = self.store.set_aside_share(_GATHERED_BYTES_MAX)
         return self._set_aside_bytes if self.store.spills else 0
 
     def _note_moment(self, batch: Batch) -> None:

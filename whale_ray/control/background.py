@@ -35,7 +35,7 @@ class _Call(Generic[T]):
         """Return when to ask for its result again: after half as long as it has taken so far."""
         if not self.awaited:
             return self.deadline_ns
-        return now_ns + max(POLL_NS, (now_ns - self.begun_ns) // 2)
+        return min(now_ns + max(POLL_NS, (now_ns - self.begun_ns) // 2), self.deadline_ns)
 
 
 class Background(Generic[T]):

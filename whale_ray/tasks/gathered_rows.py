@@ -39,8 +39,17 @@ class GatheredRows:
         self.due_ns: int | None = None
         """When the next pass is to begin, monotonic ns; None if nothing waits."""
 
+    def fits(self, batch: Batch) -> bool:
+        """Return whether a batch has the columns of what waits: joining them changes no value."""
+        if not self._batches:
+            return True
+        first = self._batches[0]
+        return batch.has_times == first.has_times and (
+            batch.schema is first.schema or _columns(batch) == _columns(first)
+        )
+
     def add(self, batch: Batch, now_ns: int, *, kept: bool) -> None:
-        """Let rows wait; count them alone if they are `kept` elsewhere, for event time."""
+        """Let rows wait, which fit; only count them if they are `kept` elsewhere, for event time."""
         if not kept:
             self._batches.append(batch if batch.owned else batch.copy())
             self.rows += batch.num_rows
@@ -66,3 +75,7 @@ class GatheredRows:
     def note_pass(self, took_ns: int) -> None:
         """Note how long a pass took: so long the next rows wait at most."""
         self._wait_ns = min(took_ns, _WAIT_NS_MAX)
+
+
+def _columns(batch: Batch) -> list[tuple[str, str]]:
+    return [(one.name, one.type.name) for one in batch.schema.fields]

@@ -97,6 +97,8 @@ class ProcessNode(Node):
             )
         gathers = self._bytes_gathered_max > 0 or self._gathered.due_ns is not None
         if gathers:
+            if not self._gathered.fits(batch):
+                self._take_gathered()
             now_ns, kept = self._clock.monotonic_ns(), self._buffer is not None
             self._gathered.add(batch, now_ns, kept=kept)
         if self._buffer is not None:

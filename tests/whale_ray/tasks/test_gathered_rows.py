@@ -119,3 +119,21 @@ def test_rows_and_watermark_that_were_gathered_come_before_a_marker_an_idle_inpu
     expected = gathered(300)
     node.end()
     assert told.seen == [*expected, "end"]
+
+
+def test_rows_of_other_columns_are_not_joined_with_those_that_wait() -> None:
+    told = Told()
+    context = replace(instance_context(clock=SlowOnDisk.clock), keys=(("n",),))
+    node = ProcessNode(
+        context, 0, SlowOnDisk(), [told], None, 1, False, True, remake=SlowOnDisk, groupings=()
+    )
+    node.accept(0, 0, rows(0))  # the first is not gathered
+    node.accept(0, 0, rows(1))
+    node.accept(0, 0, rows(2))
+    assert told.seen == [0]
+    node.accept(0, 0, Batch.from_pydict({"n": [3], "more": ["a"]}))
+    assert told.seen == [0, 1, 2]
+    node.accept(0, 0, Batch.from_pydict({"n": [4], "more": [0.5]}))
+    assert told.seen == [0, 1, 2, 3]
+    node.end()
+    assert told.seen == [0, 1, 2, 3, 4, "end"]
