@@ -49,7 +49,7 @@ class GatheredRows:
         )
 
     def add(self, batch: Batch, now_ns: int, *, kept: bool) -> None:
-        """Let rows wait, which fit; only count them if they are `kept` elsewhere, for event time."""
+        """Let rows that fit wait; count them alone if they are `kept` elsewhere, for event time."""
         if not kept:
             self._batches.append(batch if batch.owned else batch.copy())
             self.rows += batch.num_rows

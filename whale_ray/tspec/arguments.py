@@ -62,6 +62,9 @@ def plain(given: Mapping[str, Any]) -> dict[str, Any]:
 def _plain(name: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(name, one) for one in value]
+    if isinstance(value, dict) and value.keys() == {"import"}:
+        msg = f"its argument {name} is {value!r:.60}, which such files have for what is imported"
+        raise UsageError(msg)
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: _plain(name, one) for key, one in value.items()}
     if value is None or isinstance(value, bool | int | float | str):

@@ -117,11 +117,9 @@ def _joined(one: OperatorSpec, read: list[Stream], named: dict[str, Any]) -> Str
         named["event_time_order"] = one.event_time_order
         return first.connect(second).process(_process(one), **named)
     given = {"within": "", **one.arguments}
-    within = parse_value(str(given.pop("within")))
-    on = dict(zip(*(feed.by for feed in one.inputs), strict=True))
-    return _with_arguments(
-        left.join, one, other=right, on=on, within=within, how=one.what, **given, **named
-    )
+    named |= {"other": right, "within": parse_value(str(given.pop("within"))), "how": one.what}
+    named["on"] = dict(zip(*(feed.by for feed in one.inputs), strict=True))
+    return _with_arguments(left.join, one, (), given, named)
 
 
 def _aggregated(one: OperatorSpec, stream: Stream, named: dict[str, Any]) -> Stream:
@@ -130,8 +128,8 @@ def _aggregated(one: OperatorSpec, stream: Stream, named: dict[str, Any]) -> Str
     by = one.inputs[0].by if window is None else (parse_value(str(window)), *one.inputs[0].by)
     grouped = stream.group_by(*by)
     if one.kind is SpecKind.TOP_N:
-        return _with_arguments(grouped.top_n, one, by=one.what, **given, **named)
-    return _with_arguments(grouped.agg, one, *parse_aggregates(one.what), **given, **named)
+        return _with_arguments(grouped.top_n, one, (), given, {"by": one.what, **named})
+    return _with_arguments(grouped.agg, one, parse_aggregates(one.what), given, named)
 
 
 def _transformed(
@@ -150,17 +148,26 @@ def _transformed(
     function = imported(one.what)
     if given.pop("columns", False):
         function = columns(function)
-    return _with_arguments(getattr(reader, str(one.kind)), one, function, **given, **named)
+    return _with_arguments(getattr(reader, str(one.kind)), one, (function,), given, named)
 
 
-def _with_arguments(method: Callable[..., Any], one: OperatorSpec, *args: Any, **given: Any) -> Any:
-    """Call a method of a stream with the arguments that the file gives."""
+def _with_arguments(
+    method: Callable[..., Any],
+    one: OperatorSpec,
+    args: tuple[Any, ...],
+    given: Mapping[str, Any],
+    named: Mapping[str, Any],
+) -> Any:
+    """Call a method of a stream with the arguments that the file gives, and those of its fields."""
     try:
-        inspect.signature(method).bind(*args, **given)
+        if twice := given.keys() & named.keys():
+            msg = f"{min(twice)} is none of them: other fields of the operator say it"
+            raise TypeError(msg)
+        inspect.signature(method).bind(*args, **given, **named)
     except TypeError as error:
         msg = f"{one.kind} {one.id!r} does not take these arguments: {error}"
         raise InputError(msg) from error
-    return method(*args, **given)
+    return method(*args, **given, **named)
 
 
 def _event_time(one: OperatorSpec) -> dict[str, Any]:
@@ -224,13 +231,26 @@ def _called(one: OperatorSpec) -> Any:
 
 
 def _resolved(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments with what is written as `{import: module:name}`."""
-    return {
-        name: imported(value["import"])
-        if isinstance(value, dict) and value.keys() == {"import"}
-        else value
-        for name, value in arguments.items()
-    }
+    """Return arguments with what is written as `{import: module:name}`, also in lists and such."""
+    made: dict[int, Any] = {}
+    return {name: _resolved_value(value, made) for name, value in arguments.items()}
+
+
+def _resolved_value(value: Any, made: dict[int, Any]) -> Any:
+    """Resolve one value, once: with aliases, a short file has more than one could go through."""
+    if id(value) in made:
+        return made[id(value)]
+    if isinstance(value, list):
+        of_list: list[Any] = made.setdefault(id(value), [])
+        of_list += (_resolved_value(one, made) for one in value)
+        return of_list
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"import"}:
+        return imported(str(value["import"]))
+    of_dict: dict[Any, Any] = made.setdefault(id(value), {})
+    of_dict.update((key, _resolved_value(one, made)) for key, one in value.items())
+    return of_dict
 
 
 def _check_arguments(one: OperatorSpec, made: Any) -> None:

@@ -112,6 +112,9 @@ def _parsed(text: str) -> Any:
     except (SyntaxError, ValueError) as error:
         msg = f"{text!r:.80} is not an expression: {getattr(error, 'msg', error)}"
         raise UsageError(msg) from error
+    except MemoryError as error:  # of Python's parser, whose stack is bounded
+        msg = f"{text!r:.80} is nested too deeply"
+        raise UsageError(msg) from error
     try:
         if isinstance(tree, ast.Tuple):
             return tuple(_expression(one, text) for one in tree.elts)

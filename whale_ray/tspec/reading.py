@@ -133,9 +133,13 @@ def _operator(name: str, entry: YamlEntry) -> OperatorSpec:
         changes["arguments"] = fields["arguments"].value()
         if not isinstance(changes["arguments"], Mapping):
             raise mistake_at(fields["arguments"], "expected a mapping of names to values")
+        if odd := [name for name in changes["arguments"] if not isinstance(name, str)]:
+            raise mistake_at(fields["arguments"], f"{odd[0]!r:.60} is no name of an argument")
     made = replace(made, **changes, **_times(fields))
     if kind in _PARSED:
         _check_text(fields[kind], _PARSED[kind])
+        if kind is SpecKind.WITH_COLUMN and len(parse_columns(made.what)) > 1:
+            raise mistake_at(fields[kind], "with_column is one expression; write one for each")
     elif kind is SpecKind.FILTER and not is_import_path(made.what):
         _check_text(fields[kind], parse_condition)
     elif kind is SpecKind.JOIN:
@@ -200,6 +204,8 @@ def _check_operator(made: OperatorSpec, fields: Mapping[str, YamlEntry], entry: 
         raise mistake_at(entry, f"nobody feeds {made.id!r}: give it inputs")
     if made.kind.joins_two and len(made.inputs) != 2:
         raise mistake_at(fields["inputs"], f"a {made.kind} has two inputs, the left one first")
+    if made.kind is SpecKind.JOIN and len({len(feed.by) for feed in made.inputs}) > 1:
+        raise mistake_at(fields["inputs"], "a join needs as many columns in by on both sides")
     is_grouped = not is_source and not made.kind.is_stateless and made.kind is not SpecKind.SINK
     if is_grouped and any(_is_forward(feed) for feed in made.inputs):
         message = f"a {made.kind} needs a grouping: which instance gets a row?"

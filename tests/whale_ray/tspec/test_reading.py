@@ -96,6 +96,21 @@ SINK = "  o: {sink: simulated, inputs: [{from: s}], ppt_us: 0}\n"
             HEAD + SOURCE + "  f:\n    filter: 'x > ) 3'\n    inputs: [{from: s}]",
             r"line 6: 'x > \) 3' is not an expression",
         ),
+        (
+            HEAD + SOURCE + "  f: {with_column: 'a, b', inputs: [{from: s}]}",
+            "line 5: with_column is one expression",
+        ),
+        (
+            HEAD + SOURCE + "  f: {map: m:n, inputs: [{from: s}], arguments: {1: x}}",
+            "line 5: 1 is no name of an argument",
+        ),
+        (
+            HEAD
+            + SOURCE
+            + "  j:\n    join: inner\n    inputs:\n"
+            + "    - {from: s, grouping: key, by: [a, b]}\n    - {from: s, grouping: key, by: a}\n",
+            "line 8: a join needs as many columns in by on both sides",
+        ),
     ],
 )
 def test_a_mistake_is_named_with_its_line(text, message):
@@ -144,6 +159,10 @@ def test_any_value_of_any_field_is_optimized_or_refused_with_its_line(place, val
     ("text", "message"),
     [
         (HEAD + "  s: " + "[" * 900 + "]" * 900, "x: its values are nested too deeply"),
+        (
+            HEAD + SOURCE + "  f: {filter: '" + "-" * 100_000 + "a', inputs: [{from: s}]}",
+            "x, line 5: '-+ is nested too deeply|x: its values are nested too deeply",
+        ),
         (HEAD + SOURCE + "\0", "x, line 5: the character '.x00' is not allowed"),
         (HEAD + "#" * (4 << 20), "x: it has 4,194,[0-9]* characters; at most 4,194,304 are read"),
         (HEAD.replace(": t", ": é") + SOURCE, "x, line 2: topology name 'é': use 1 to 64 letters"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,7 +29,7 @@ from whale_ray.applications.slash_nexmark.queries import build as build_slash
 from whale_ray.applications.slash_nexmark.schemas import SCHEMAS as SLASH_SCHEMAS
 from whale_ray.applications.stock_exchange.schemas import ORDERS
 from whale_ray.applications.stock_exchange.topology import build as build_exchange
-from whale_ray.configs.errors import UsageError
+from whale_ray.configs.errors import InputError, UsageError
 from whale_ray.plan.logical import LogicalPlan
 from whale_ray.tspec.building import build_topology
 from whale_ray.tspec.reading import parse_tspec
@@ -226,3 +228,55 @@ def test_outputs_unions_null_keys_schemas_and_batches_come_back(tmp_path):
     text = check(topology).to_tspec()
     assert "output: late" in text
     assert "on_null: drop" in text
+
+
+class Several(whale.Process):
+    """Gets functions in a list and in a mapping."""
+
+    def __init__(self, functions=(), named=None):
+        self.functions, self.named = functions, named
+
+    def on_batch(self, batch, out):
+        out.emit(batch)
+
+
+def test_functions_within_arguments_come_back(tmp_path):
+    rows = Inputs(tmp_path).source(pa.schema({"n": pa.int64()}))
+    topology = whale.Topology("nested")
+    made = functools.partial(Several, functions=[small, 3], named={"twice": [doubled]})
+    read = topology.source(rows, id="rows").shuffle().process(made, id="several")
+    read.sink(whale.sinks.collect(), id="out")
+    again = build_topology(parse_tspec(topology.to_tspec(), "again"))
+    assert again.logical_plan().node("several").payload.keywords == made.keywords
+    literal = functools.partial(Several, named={"import": "a:b"})
+    topology = whale.Topology("ambiguous")
+    read = topology.source(rows, id="rows").shuffle().process(literal, id="several")
+    read.sink(whale.sinks.collect(), id="out")
+    with pytest.raises(UsageError, match=r"argument named is \{'import': 'a:b'\}"):
+        topology.to_tspec()
+
+
+@pytest.mark.parametrize("name", ["id", "parallelism", "one", "method"])
+def test_arguments_that_other_fields_say_or_that_nothing_takes_are_refused(name):
+    text = (
+        "tspec: 1\ntopology: t\noperators:\n"
+        "  s: {source: simulated, rate_per_s: 9, row_bytes: 8, dop: 1}\n"
+        f"  m: {{map: 'math:floor', inputs: [{{from: s}}], arguments: {{{name}: 1}}}}\n"
+    )
+    with pytest.raises(InputError, match=rf"x, line 5: map 'm' does not take .*{name}"):
+        build_topology(parse_tspec(text, "x"))
+
+
+def test_values_that_stand_for_very_many_are_resolved_once_each():
+    lists = ", ".join(f"&l{level} [*l{level - 1}, *l{level - 1}]" for level in range(1, 40))
+    text = (
+        "tspec: 1\ntopology: t\noperators:\n"
+        "  s: {source: simulated, rate_per_s: 9, row_bytes: 8, dop: 1}\n"
+        f"  p: {{process: '{__name__}:Several', inputs: [{{from: s, grouping: all}}],\n"
+        f"    arguments: {{functions: [&l0 [{{import: 'math:floor'}}], {lists}]}}}}\n"
+        "  o: {sink: simulated, inputs: [{from: p}], ppt_us: 0}\n"
+    )
+    made = build_topology(parse_tspec(text, "x")).logical_plan().node("p").payload
+    found = made.keywords["functions"]
+    assert found[0] == [math.floor]
+    assert found[39][0] is found[39][1] is found[38]
