@@ -62,8 +62,10 @@ class StreamSlicer:
     def own(self) -> None:
         """Copy rows that are views of received memory, before that memory is released."""
         for index in range(self._not_owned_from, len(self._pending)):
-            if not self._pending[index].owned:
-                self._pending[index] = self._pending[index].copy()
+            batch = self._pending[index]
+            if not batch.owned:
+                copied = self._pending[index] = batch.copy()
+                self.pending_bytes += copied.nbytes - batch.nbytes
         self._not_owned_from = len(self._pending)
 
     def ready(self, now_ns: int) -> bool:
@@ -101,11 +103,12 @@ class StreamSlicer:
                 break
             size += pending[alike].nbytes
             alike += 1
-        self._pending = pending[alike:]
+        taken = pending[:alike]
+        del pending[:alike]
         self._not_owned_from = max(0, self._not_owned_from - alike)
-        self._pending_rows = sum(one.num_rows for one in self._pending)
-        self.pending_bytes = sum(one.nbytes for one in self._pending)
-        return pending[0] if alike == 1 else Batch.concat(pending[:alike])
+        self._pending_rows -= sum(one.num_rows for one in taken)
+        self.pending_bytes -= size
+        return taken[0] if alike == 1 else Batch.concat(taken)
 
     def pieces(self, batch: Batch) -> Iterator[Batch]:
         """Yield the rows of a slice as views, each of as many rows as a message may have."""

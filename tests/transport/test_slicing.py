@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 from hypothesis import given
@@ -128,6 +129,27 @@ def test_like_the_model(steps: list[tuple[int, int, bool]]):
         if due or take_anyway:
             assert numbers(slicer.take()) == waiting
             waiting = []
+
+
+class Counted:
+    """A batch of a whole slice that counts how often its size is asked for."""
+
+    num_rows, owned, schema = 1, True, rows(0, 1).schema
+    asked = 0
+
+    @property
+    def nbytes(self) -> int:
+        Counted.asked += 1
+        return MMS_BYTES
+
+
+def test_taking_a_long_queue_looks_at_each_batch_a_few_times():
+    slicer, batches = StreamSlicer(MMS_BYTES, WTL_NS), [Counted() for _ in range(500)]
+    for batch in batches:
+        slicer.add(cast("Batch", batch), now_ns=1)
+    assert list(iter(slicer.take, None)) == batches
+    assert (slicer.pending_bytes, slicer._pending_rows) == (0, 0)
+    assert Counted.asked <= 5 * len(batches)
 
 
 def test_what_is_behind_a_slice_is_taken_after_it_and_not_joined():
