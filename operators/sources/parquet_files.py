@@ -30,6 +30,8 @@ _READ_AHEAD_BYTES = 1 << 20
 _DICTIONARY_BYTES_MAX = 1 << 16
 _DICTIONARY_BYTES_PER_ROW_MAX = 1
 """Columns whose dictionaries are larger are decoded: Arrow copies them for each batch."""
+_CODED_GROUP_ROWS_MIN = 1 << 12
+"""Row groups that are smaller on average are decoded: batches with codes end where those end."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,8 @@ def _coded_texts(file: pq.ParquetFile) -> list[str]:
     import pyarrow as pa
 
     found, groups = [], file.metadata.num_row_groups
+    if groups > 1 and file.metadata.num_rows < groups * _CODED_GROUP_ROWS_MIN:
+        return []
     bytes_max = file.metadata.num_rows * _DICTIONARY_BYTES_PER_ROW_MAX
     texts = {field.name for field in file.schema_arrow if pa.types.is_string(field.type)}
     for leaf, path in enumerate(_leaves(file)):

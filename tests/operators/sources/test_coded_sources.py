@@ -55,6 +55,14 @@ def test_parquet_gives_codes_where_the_dictionary_is_small(events: Path) -> None
     assert found.equals(pq.read_table(events).cast(found.schema))
 
 
+def test_small_row_groups_are_read_together(tmp_path: Path) -> None:
+    table = pa.table({"kind": [f"kind {n % 3}" for n in range(ROWS)]})
+    pq.write_table(table, tmp_path / "small.parquet", row_group_size=100)
+    batches = _read(whale.sources.parquet(tmp_path / "small.parquet"))
+    assert not any(batch.coded for batch in batches)
+    assert max(batch.num_rows for batch in batches) == 3_000
+
+
 def test_groups_by_codes_are_those_of_duckdb(events: Path) -> None:
     asked = Aggregation(("kind",), None, (F.count().alias("rows"),))
     partial = PartialWindows(asked, None)
