@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -50,6 +51,9 @@ END_TIMEOUT_S = 10
 SEGMENTS = Path("/dev/shm")
 
 begin_run()
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell without job control starts its background jobs so, and what tests start inherits it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _PROFILE = {
     # Time limits per example would fail on a busy machine, and speed is no property.

@@ -13,6 +13,5 @@ from tests.whale_ray.hosts.bids import totals, write_bids
 
 with tempfile.TemporaryDirectory() as _folder:
     _bids = write_bids(Path(_folder, "bids.arrow"), 50_000)
-    for _aggregation in ("partitioned", "late_merge"):
-        _topology = totals(whale.sources.ipc(_bids), _aggregation, 2)
-        whale.submit(_topology, on="processes", workers=2).wait(280)
+    _topology = totals(whale.sources.ipc(_bids), "late_merge", 2)
+    whale.submit(_topology, on="processes", workers=2).wait(280)
