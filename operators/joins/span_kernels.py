@@ -117,6 +117,18 @@ def join_rows(
 
 
 @njit(nogil=True)
+def _arrays(table: Any, rows: int) -> Any:
+    """Return a table's arrays, for so many rows: heads, hashes, times, following, matched."""
+    return (
+        carray(pointer(table[HEADS]), table[CHAINS], np.int32),
+        carray(pointer(table[HASHES]), rows, np.uint64),
+        carray(pointer(table[TIMES]), rows, np.int64),
+        carray(pointer(table[FOLLOWING]), rows, np.int32),
+        carray(pointer(table[MATCHED]), rows, np.bool_),
+    )
+
+
+@njit(nogil=True)
 def _probe(
     table: Any,
     order: Any,
@@ -133,11 +145,7 @@ def _probe(
     count: int,
 ) -> int:
     """Find the pairs of a visit's rows with one table, from `at` on; return how many there are."""
-    heads = carray(pointer(table[HEADS]), table[CHAINS], np.int32)
-    kept_hashes = carray(pointer(table[HASHES]), table[COUNT], np.uint64)
-    kept_times = carray(pointer(table[TIMES]), table[COUNT], np.int64)
-    following = carray(pointer(table[FOLLOWING]), table[COUNT], np.int32)
-    kept_matched = carray(pointer(table[MATCHED]), table[COUNT], np.bool_)
+    heads, kept_hashes, kept_times, following, kept_matched = _arrays(table, table[COUNT])
     mask = np.uint64(table[CHAINS] - 1)
     once_new, once_kept = bool(rules & ONCE_NEW), bool(rules & ONCE_KEPT)
     resumed = at[CHAINED]
@@ -185,11 +193,7 @@ def _build(
 ) -> None:
     """Add a visit's rows to their table, behind those that it has."""
     behind = table[COUNT] + stop - first
-    heads = carray(pointer(table[HEADS]), table[CHAINS], np.int32)
-    kept_hashes = carray(pointer(table[HASHES]), behind, np.uint64)
-    kept_times = carray(pointer(table[TIMES]), behind, np.int64)
-    following = carray(pointer(table[FOLLOWING]), behind, np.int32)
-    kept_matched = carray(pointer(table[MATCHED]), behind, np.bool_)
+    heads, kept_hashes, kept_times, following, kept_matched = _arrays(table, behind)
     mask = np.uint64(table[CHAINS] - 1)
     here = np.uint64(table[COUNT])
     for place in range(first, stop):
