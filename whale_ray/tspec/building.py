@@ -64,7 +64,7 @@ def _add(topology: Topology, made: dict[str, _Made], one: OperatorSpec) -> Strea
             _source(one),
             id=one.id,
             parallelism=one.dop,
-            on_bad_rows=one.on_bad_rows,  # type: ignore[arg-type] # read as one of two
+            on_bad_rows=one.on_bad_rows,
             **_event_time(one),
         )
     read = [made[feed.upstream].read_by(feed) for feed in one.inputs]

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ..plan.logical import OnBadRows
 
 __all__ = ["SIMULATED", "InputSpec", "OperatorSpec", "SpecGrouping", "SpecKind", "TopologySpec"]
 
@@ -116,7 +119,7 @@ class OperatorSpec:
     rate_per_s: float | None = None
     rows: int | None = None
     event_time: Mapping[str, Any] | None = None
-    on_bad_rows: str = "fail"
+    on_bad_rows: OnBadRows = "fail"
     event_time_order: bool | None = None
     line: int = 0
 
