@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
-from ..configs.errors import InputError
+from ..configs.errors import InputError, WhaleError
 from ..configs.settings import Settings
 from ..operators.compiled.chain_loops import Mode
 from ..operators.event_time import EventTimeAssigner
@@ -318,7 +317,7 @@ class TaskBuilder:
             return ()
         try:
             return cast(Source, feed.payload).coded_columns()
-        except Exception:  # noqa: BLE001  # what is wrong is said where it is read
+        except (WhaleError, OSError):  # a file that cannot be read is named where it is read
             return ()
 
     @property
@@ -354,7 +353,7 @@ class _TaskAssembly:
         order = {operator: place for place, operator in enumerate(self._stage.operators)}
         nodes = sorted(self._nodes, key=lambda node: order[node.context.operator_id])
         compile_transforms(nodes, self._builder.pipelines)
-        coded_before = functools.partial(self._builder.coded_before, self._stage)
+        coded_before = partial(self._builder.coded_before, self._stage)
         columns_before = self._builder.columns_before
         warm_up_loops(nodes, columns_before, coded_before, has_times=self._has_times())
         source = self._instances[0]
