@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 
 from whale_ray.operators.sinks.held_folders import FolderHold, remove_unless_held
+from whale_ray.spark.java import PROCESS_OPTION
 
 _VARIABLE = "WHALE_RAY_TEST_RUN"
 """Inherited by every process that a test starts, so that orphans are found as well."""
@@ -33,6 +34,10 @@ _RAY_PATIENCE = {
 """How long Ray waits for its own processes to start: where many runs share a machine that is long,
 and no test is about it."""
 
+_OPTIONS_OF_SPARKS = {"SPARK_SUBMIT_OPTS": PROCESS_OPTION}
+"""Sessions that tests start without whale-ray end together with the programs that started them,
+at any moment; so they need the option that whale-ray gives its own."""
+
 _FOLDER_PREFIX = "whale-test-"
 """Short, since the paths of Ray's sockets, which are below that folder, may have 107 bytes."""
 
@@ -43,10 +48,10 @@ COMM_BYTES = 15
 def begin_run() -> None:
     """Give this process and those that it starts from now on a run number of their own.
 
-    It also sets Ray's time limits, which Ray reads when it is imported.
+    It also sets the time limits that Ray reads when it is imported, and options of Spark's Java.
     """
     os.environ[_VARIABLE] = uuid.uuid4().hex
-    os.environ.update(_RAY_PATIENCE)
+    os.environ.update(_RAY_PATIENCE | _OPTIONS_OF_SPARKS)
 
 
 def is_of_this_run(pid: int) -> bool:

@@ -16,6 +16,7 @@ from .java import (
     DRIVER_OPTION_KEY,
     JAVA_OPTION_KEYS,
     JAVA_OPTIONS,
+    PROCESS_OPTION,
     QUICK_START_OPTIONS,
     class_places,
     folder_of,
@@ -144,7 +145,8 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
     logs = os.path.join(folder, "log4j2.properties")
     with writing_there(), open(logs, "w", encoding="utf-8") as file:
         file.write(_LOG_CONFIGURATION)
-    options = " ".join([*JAVA_OPTIONS, *(QUICK_START_OPTIONS if settings.quick_start else ())])
+    quick = QUICK_START_OPTIONS if settings.quick_start else ()
+    options = " ".join([*JAVA_OPTIONS, PROCESS_OPTION, *quick])
     return {
         **dict.fromkeys(JAVA_OPTION_KEYS, options),
         "spark.driver.memory": f"{settings.driver_memory_mb}m",

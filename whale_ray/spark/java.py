@@ -54,6 +54,11 @@ QUICK_START_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Turn off Java's second compiler, which takes most of the processor time of a start, and the
 threads of its concurrent garbage collector."""
 
+PROCESS_OPTION = "-Djdk.lang.Process.launchMechanism=VFORK"
+"""Have Java start programs (Spark runs `rm` and others) without its helper `jspawnhelper`, which
+waits for ever if Java ends in the midst of a start (JDK-8307990): a process would be left behind.
+"""
+
 DRIVER_OPTION_KEY = "spark.driver.extraJavaOptions"
 
 JAVA_OPTION_KEYS = (

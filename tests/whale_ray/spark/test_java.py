@@ -17,6 +17,7 @@ from whale_ray.spark.java import (
     DRIVER_OPTION_KEY,
     JAVA_OPTION_KEYS,
     JAVA_PACKAGES,
+    PROCESS_OPTION,
     QUICK_START_OPTIONS,
     unopened_packages,
 )
@@ -114,6 +115,7 @@ def test_every_java_process_gets_compiler_flags_that_it_knows(quick: bool) -> No
     values = configuration(SparkSettings(quick_start=quick))
     for key in JAVA_OPTION_KEYS:
         assert set(QUICK_START_OPTIONS).isdisjoint(values[key].split()) is not quick
+        assert PROCESS_OPTION in values[key].split()
     program = find_java().home / "bin" / "java"
     done = subprocess.run(
         [program, *values[DRIVER_OPTION_KEY].split(), "-version"], capture_output=True, check=False
