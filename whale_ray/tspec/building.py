@@ -69,11 +69,14 @@ def _add(topology: Topology, made: dict[str, _Made], one: OperatorSpec) -> Strea
         )
     read = [made[feed.upstream].read_by(feed) for feed in one.inputs]
     named: dict[str, Any] = {"id": one.id, "parallelism": one.dop}
-    if one.kind.joins_two:
+    if one.kind.inputs_max is not None:
         return _joined(one, read, named)
     stream, feed = _one_stream(one, read), one.inputs[0]
     if one.kind in (SpecKind.AGG, SpecKind.TOP_N):
         return _aggregated(one, stream, named)
+    if one.kind is SpecKind.DROP_DUPLICATES:
+        named["within"] = one.what
+        return _with_arguments(stream.drop_duplicates, one, feed.by, one.arguments, named)
     if one.kind is SpecKind.PROCESS:
         named["event_time_order"] = one.event_time_order
         return _grouped(stream, feed).process(_process(one), **named)
@@ -109,16 +112,25 @@ def _grouped(stream: Stream, feed: InputSpec) -> GroupedStream:
 
 
 def _joined(one: OperatorSpec, read: list[Stream], named: dict[str, Any]) -> Stream:
-    left, right = read
+    left, right, *changes = read
     if one.kind is SpecKind.CO_PROCESS:
         first, second = (
             _grouped(stream, feed) for stream, feed in zip(read, one.inputs, strict=True)
         )
         named["event_time_order"] = one.event_time_order
         return first.connect(second).process(_process(one), **named)
-    given = {"within": "", **one.arguments}
-    named |= {"other": right, "within": parse_value(str(given.pop("within"))), "how": one.what}
-    named["on"] = dict(zip(*(feed.by for feed in one.inputs), strict=True))
+    given = dict(one.arguments)
+    named["how"] = one.what
+    keys = dict(zip(one.inputs[0].by, one.inputs[1].by, strict=True))
+    if one.kind is SpecKind.JOIN_TABLE:
+        named |= {"table": right, "on": keys, "changes": changes[0] if changes else None}
+        if "delete_when" in given:
+            named["delete_when"] = parse_condition(str(given.pop("delete_when")))
+        return _with_arguments(left.join_table, one, (), given, named)
+    if one.kind is SpecKind.JOIN_ASOF:
+        named |= {"other": right, "by": keys or None}
+        return _with_arguments(left.join_asof, one, (), given, named)
+    named |= {"other": right, "on": keys, "within": parse_value(str(given.pop("within", "")))}
     return _with_arguments(left.join, one, (), given, named)
 
 

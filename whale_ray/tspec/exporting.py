@@ -15,7 +15,10 @@ from typing import Any, NoReturn
 from ..configs.errors import UsageError
 from ..operators.event_time import EventTime
 from ..operators.groupings import All, Forward, Global, Key, Shuffle
+from ..operators.joins.asof_join import AsOfJoin
+from ..operators.joins.deduplication import Deduplication
 from ..operators.joins.join import Join
+from ..operators.joins.table_join import TableJoin
 from ..operators.transforms import (
     FilterColumns,
     FilterExpression,
@@ -29,7 +32,7 @@ from ..operators.transforms import (
 from ..operators.windows.aggregation import Aggregation
 from ..operators.windows.durations import describe_ns
 from ..operators.windows.top_n import TopN
-from ..plan.logical import MAIN, Input, LogicalPlan, OperatorKind, OperatorNode
+from ..plan.logical import CHANGES, MAIN, TABLE, Input, LogicalPlan, OperatorKind, OperatorNode
 from .arguments import import_path, is_marked, plain, schema_types
 from .endpoints import NS_PER_US, sink_of, source_of
 from .expression_texts import aggregates_text, columns_text, condition_text, window_text
@@ -38,7 +41,10 @@ from .specification import SIMULATED, InputSpec, OperatorSpec, SpecGrouping, Spe
 
 __all__ = ["spec_of"]
 
-_KEEP_NULLS = (SpecKind.AGG, SpecKind.TOP_N, SpecKind.JOIN)
+_KEEP_NULLS = (
+    *(SpecKind.AGG, SpecKind.TOP_N, SpecKind.JOIN, SpecKind.JOIN_ASOF),
+    SpecKind.DROP_DUPLICATES,
+)
 """Kinds for which null is a key like any other."""
 
 _Made = tuple[SpecKind, str, dict[str, Any]]
@@ -94,8 +100,8 @@ def _inputs(logical: LogicalPlan, node: OperatorNode, kind: SpecKind) -> Iterabl
         grouping, by = _grouping(node, feed, kind)
         on_null = feed.on_null_key if feed.on_null_key == "drop" else "fail"
         streams = tuple(_streams(logical, feed))
-        if len(streams) > 1 and kind.joins_two:
-            _refuse(node, "one of its two sides is a union; put a select between them")
+        if len(streams) > 1 and kind.inputs_max is not None:
+            _refuse(node, "one of its sides is a union; put a select between them")
         for stream in streams:
             if stream.transport is not None:
                 _refuse(node, "such files have no transports of users")
@@ -117,13 +123,16 @@ def _streams(logical: LogicalPlan, feed: Input) -> Iterable[Input]:
 def _grouping(
     node: OperatorNode, feed: Input, kind: SpecKind
 ) -> tuple[SpecGrouping, tuple[str, ...]]:
+    keys: tuple[str, ...] = ()
+    if isinstance(node.payload, TableJoin) and feed.port != CHANGES:
+        keys = node.payload.right_keys if feed.port == TABLE else node.payload.left_keys
     match feed.grouping:
         case Forward():
-            return SpecGrouping.FORWARD, ()
+            return SpecGrouping.FORWARD, keys
         case Shuffle():
             return SpecGrouping.SHUFFLE, ()
         case All():
-            return SpecGrouping.ALL, ()
+            return SpecGrouping.ALL, keys
         case Global():
             return SpecGrouping.GLOBAL, ()
         case Key(columns=columns):
@@ -154,10 +163,26 @@ def _made_of(node: OperatorNode) -> _Made:
             if payload.allowed_lateness_ns:
                 given["allowed_lateness"] = describe_ns(payload.allowed_lateness_ns)
             return SpecKind.JOIN, payload.how, {"arguments": given}
+        case OperatorKind.CO_PROCESS if isinstance(payload, AsOfJoin):
+            return SpecKind.JOIN_ASOF, payload.how, {"arguments": _next_to(payload)}
+        case OperatorKind.TABLE_JOIN:
+            deletes = payload.delete_when
+            given = {} if deletes is None else {"delete_when": condition_text(deletes)}
+            return SpecKind.JOIN_TABLE, payload.how, {"arguments": given}
+        case OperatorKind.PROCESS if isinstance(payload, Deduplication):
+            return SpecKind.DROP_DUPLICATES, describe_ns(payload.within_ns), {}
         case OperatorKind.PROCESS | OperatorKind.CO_PROCESS if node.verb == "process":
             return _process(node)
     msg = f"such files have no {node.verb.replace('_', ' ')}"
     raise UsageError(msg)
+
+
+def _next_to(join: AsOfJoin) -> dict[str, Any]:
+    """Return the arguments of an as-of join, without what goes without saying."""
+    given: dict[str, Any] = {} if join.strategy == "backward" else {"strategy": join.strategy}
+    if join.tolerance_ns is not None:
+        given["tolerance"] = describe_ns(join.tolerance_ns)
+    return given if join.exact_matches else {**given, "allow_exact_matches": False}
 
 
 def _process(node: OperatorNode) -> _Made:

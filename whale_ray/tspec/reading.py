@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields as fields_of
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
+from ..api.topology import asof_joins, joins, table_joins
 from ..api.topology.checks import PARALLELISM_MAX, check_name
-from ..configs.errors import InputError, TopologyError, UsageError
+from ..configs.errors import InputError, TopologyError, WhaleError
 from ..operators.event_time import EventTime
-from ..operators.joins.equi_join import How
+from ..operators.windows.durations import duration_ns
 from .conditions import parse_aggregates, parse_columns, parse_condition
 from .document import YamlEntry, mistake_at, read_document
 from .specification import (
@@ -51,8 +53,22 @@ _PARSED: Final[Mapping[SpecKind, Callable[[str], Any]]] = {
     SpecKind.SELECT: parse_columns,
     SpecKind.WITH_COLUMN: parse_columns,
     SpecKind.AGG: parse_aggregates,
+    SpecKind.DROP_DUPLICATES: partial(duration_ns, what="within"),
 }
-"""Kinds that are expressions, and what reads them."""
+"""Kinds that are expressions or a time, and what reads them."""
+
+_HOWS: Final[Mapping[SpecKind, Collection[str]]] = {
+    SpecKind.JOIN: joins.HOWS,
+    SpecKind.JOIN_ASOF: asof_joins.HOWS,
+    SpecKind.JOIN_TABLE: table_joins.HOWS,
+}
+"""How the rows of each kind of join may be joined."""
+
+_BY_KEY: Final = (
+    *(SpecKind.AGG, SpecKind.TOP_N, SpecKind.JOIN, SpecKind.JOIN_ASOF),
+    SpecKind.DROP_DUPLICATES,
+)
+"""Kinds that work by key, or on all rows together."""
 
 
 def read_tspec(path: str | os.PathLike[str]) -> TopologySpec:
@@ -128,7 +144,7 @@ def _operator(name: str, entry: YamlEntry) -> OperatorSpec:
         if key in fields:
             changes[key] = fields[key].integer(at_least=1, at_most=count_max)
     if "inputs" in fields:
-        changes["inputs"] = tuple(_input(one) for one in fields["inputs"].each())
+        changes["inputs"] = tuple(_input(one, kind) for one in fields["inputs"].each())
     if "arguments" in fields:
         changes["arguments"] = fields["arguments"].value()
         if not isinstance(changes["arguments"], Mapping):
@@ -142,8 +158,8 @@ def _operator(name: str, entry: YamlEntry) -> OperatorSpec:
             raise mistake_at(fields[kind], "with_column is one expression; write one for each")
     elif kind is SpecKind.FILTER and not is_import_path(made.what):
         _check_text(fields[kind], parse_condition)
-    elif kind is SpecKind.JOIN:
-        fields[kind].choice(str, get_args(How))
+    elif kind in _HOWS:
+        fields[kind].choice(str, _HOWS[kind])
     elif kind is SpecKind.TOP_N:
         fields[kind].text()  # the name of a column
     elif made.what != SIMULATED:
@@ -171,7 +187,7 @@ def _times(fields: Mapping[str, YamlEntry]) -> dict[str, Any]:
 def _check_text(entry: YamlEntry, parse: Callable[[str], Any]) -> None:
     try:
         parse(entry.text())
-    except UsageError as error:
+    except WhaleError as error:
         raise mistake_at(entry, str(error)) from error
 
 
@@ -202,22 +218,41 @@ def _check_operator(made: OperatorSpec, fields: Mapping[str, YamlEntry], entry: 
         )
     if not is_source and not made.inputs:
         raise mistake_at(entry, f"nobody feeds {made.id!r}: give it inputs")
-    if made.kind.joins_two and len(made.inputs) != 2:
-        raise mistake_at(fields["inputs"], f"a {made.kind} has two inputs, the left one first")
-    if made.kind is SpecKind.JOIN and len({len(feed.by) for feed in made.inputs}) > 1:
-        raise mistake_at(fields["inputs"], "a join needs as many columns in by on both sides")
-    is_grouped = not is_source and not made.kind.is_stateless and made.kind is not SpecKind.SINK
-    if is_grouped and any(_is_forward(feed) for feed in made.inputs):
-        message = f"a {made.kind} needs a grouping: which instance gets a row?"
-        raise mistake_at(fields["inputs"], message)
+    if not is_source:
+        _check_groupings(made, fields["inputs"])
     if "event_time_order" in fields and made.kind not in (SpecKind.PROCESS, SpecKind.CO_PROCESS):
         raise mistake_at(fields["event_time_order"], "only a process has event_time_order")
     if made.what == SIMULATED:
         _check_simulated(made, fields, entry)
 
 
-def _is_forward(feed: InputSpec) -> bool:
-    return feed.grouping is SpecGrouping.FORWARD
+def _check_groupings(made: OperatorSpec, entry: YamlEntry) -> None:
+    kind, feeds = made.kind, made.inputs
+    groupings = [feed.grouping for feed in feeds]
+    if kind is SpecKind.JOIN_TABLE:
+        beside = [SpecGrouping.ALL] * (len(feeds) - 1)
+        if len(feeds) not in (2, 3) or groupings != [SpecGrouping.FORWARD, *beside]:
+            message = (
+                "a join_table has a stream, which is not grouped, then a table, and perhaps its"
+                " changes, both with grouping: all"
+            )
+            raise mistake_at(entry, message)
+        mine, theirs, *others = (len(feed.by) for feed in feeds)
+        if not mine or mine != theirs or any(others):
+            raise mistake_at(entry, "a join_table needs as many columns in by of both, and no more")
+        return
+    if kind.inputs_max is not None and len(feeds) != kind.inputs_max:
+        raise mistake_at(entry, f"a {kind} has two inputs, the left one first")
+    if kind in _HOWS and len({len(feed.by) for feed in feeds}) > 1:
+        raise mistake_at(entry, f"a {kind} needs as many columns in by on both sides")
+    if kind.is_stateless or kind is SpecKind.SINK:
+        return
+    if SpecGrouping.FORWARD in groupings:
+        raise mistake_at(entry, f"a {kind} needs a grouping: which instance gets a row?")
+    if kind in _BY_KEY and not {SpecGrouping.KEY, SpecGrouping.GLOBAL}.issuperset(groupings):
+        raise mistake_at(entry, f"a {kind} works by key, or on all rows: grouping key or global")
+    if kind is SpecKind.DROP_DUPLICATES and SpecGrouping.GLOBAL in groupings:
+        raise mistake_at(entry, "drop_duplicates needs by: the columns in which rows are equal")
 
 
 def _check_simulated(made: OperatorSpec, fields: Mapping[str, YamlEntry], entry: YamlEntry) -> None:
@@ -234,7 +269,7 @@ def _check_simulated(made: OperatorSpec, fields: Mapping[str, YamlEntry], entry:
         raise mistake_at(fields["arguments"], f"{made.id!r} is simulated, and takes no arguments")
 
 
-def _input(entry: YamlEntry) -> InputSpec:
+def _input(entry: YamlEntry, kind: SpecKind) -> InputSpec:
     fields = entry.check_keys(("from", "grouping", "by", "largest_share", "output", "on_null"))
     if "from" not in fields:
         raise mistake_at(entry, "an input needs from: the id of an operator")
@@ -247,7 +282,7 @@ def _input(entry: YamlEntry) -> InputSpec:
         by = tuple(one.text() for one in each)
         if not all(by):
             raise mistake_at(fields["by"], "the name of a column is empty")
-    if (grouping is SpecGrouping.KEY) != bool(by):
+    if (grouping is SpecGrouping.KEY) != bool(by) and kind is not SpecKind.JOIN_TABLE:
         raise mistake_at(entry, "grouping: key and by (its columns) go together")
     share = fields["largest_share"].number(at_most=1.0) if "largest_share" in fields else 0.0
     output = fields["output"].text() if "output" in fields else ""

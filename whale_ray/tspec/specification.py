@@ -29,7 +29,10 @@ class SpecKind(StrEnum):
     CO_PROCESS = "co_process"
     AGG = "agg"
     TOP_N = "top_n"
+    DROP_DUPLICATES = "drop_duplicates"
     JOIN = "join"
+    JOIN_ASOF = "join_asof"
+    JOIN_TABLE = "join_table"
     SINK = "sink"
 
     @property
@@ -41,12 +44,18 @@ class SpecKind(StrEnum):
             SpecKind.FILTER,
             SpecKind.SELECT,
             SpecKind.WITH_COLUMN,
+            SpecKind.JOIN_TABLE,
         )
 
     @property
-    def joins_two(self) -> bool:
-        """Whether it has a left and a right input, which are not read as one stream."""
-        return self in (SpecKind.CO_PROCESS, SpecKind.JOIN)
+    def inputs_max(self) -> int | None:
+        """How many inputs it has at most, which are not read as one stream; None if they are.
+
+        A join with a table has a third one if it has changes.
+        """
+        if self is SpecKind.JOIN_TABLE:
+            return 3
+        return 2 if self in (SpecKind.CO_PROCESS, SpecKind.JOIN, SpecKind.JOIN_ASOF) else None
 
 
 class SpecGrouping(StrEnum):
@@ -88,7 +97,8 @@ class OperatorSpec:
         id: its id.
         kind: what it is.
         what: an import path, "module:name"; `SIMULATED`; of what has no code, an expression or
-            several; of a join how rows join, such as "inner".
+            several; of a join how rows join, such as "inner"; of drop_duplicates
+            within what time rows are duplicates.
         arguments: with which what is imported is called, or those of the stream's method.
         inputs: what it reads.
         dop: the degree of parallelism, if it is set.

@@ -111,6 +111,40 @@ SINK = "  o: {sink: simulated, inputs: [{from: s}], ppt_us: 0}\n"
             + "    - {from: s, grouping: key, by: [a, b]}\n    - {from: s, grouping: key, by: a}\n",
             "line 8: a join needs as many columns in by on both sides",
         ),
+        (
+            HEAD + SOURCE + "  d: {drop_duplicates: soon, inputs: [{from: s, grouping: all}]}",
+            "line 5: within is 'soon'",
+        ),
+        (
+            HEAD + SOURCE + "  d: {drop_duplicates: 5 s, inputs: [{from: s, grouping: all}]}",
+            "line 5: a drop_duplicates works by key",
+        ),
+        (
+            HEAD + SOURCE + "  d: {drop_duplicates: 5 s, inputs: [{from: s, grouping: global}]}",
+            "line 5: drop_duplicates needs by",
+        ),
+        (
+            HEAD + SOURCE + "  j: {join_asof: outer, inputs: [{from: s, grouping: global}]}",
+            "line 5: unknown 'outer'; there are left, inner",
+        ),
+        (
+            HEAD + SOURCE + "  j: {join_asof: left, inputs: [{from: s, grouping: global}]}",
+            "line 5: a join_asof has two inputs",
+        ),
+        (
+            HEAD + SOURCE + "  j: {join_table: inner, inputs: [{from: s}, {from: s}]}",
+            "line 5: a join_table has a stream, which is not grouped, then a table",
+        ),
+        (
+            HEAD
+            + SOURCE
+            + "  j: {join_table: left, inputs: [{from: s}, {from: s, grouping: all, by: a}]}",
+            "line 5: a join_table needs as many columns in by of both",
+        ),
+        (
+            HEAD + SOURCE + "  j: {join_table: outer, inputs: [{from: s}]}",
+            "line 5: unknown 'outer'",
+        ),
     ],
 )
 def test_a_mistake_is_named_with_its_line(text, message):

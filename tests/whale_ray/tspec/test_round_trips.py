@@ -142,7 +142,7 @@ EXAMPLES = {
     "nearest": "'positions' .* ArrowTableSource reads or writes what is in memory",
     "own_transport": "'numbers' .* IterableSource reads or writes what is in memory",
     "sessions": "'clicks' .* IterableSource reads or writes what is in memory",
-    "table_lookup": "'named' .* such files have no join table",
+    "table_lookup": "",
     "tweets": "",
     "word_count": "",
 }
@@ -228,6 +228,54 @@ def test_outputs_unions_null_keys_schemas_and_batches_come_back(tmp_path):
     text = check(topology).to_tspec()
     assert "output: late" in text
     assert "on_null: drop" in text
+
+
+def test_joins_with_tables_and_as_of_and_first_rows_come_back(tmp_path):
+    inputs = Inputs(tmp_path)
+    topology = whale.Topology("all-joins")
+    trades, quotes, names, changed = (
+        topology.source(
+            inputs.source(pa.schema({"symbol": pa.string(), "at": pa.timestamp("us"), name: kind})),
+            id=f"{name}s",
+            event_time="at",
+        )
+        for name, kind in (
+            *(("trade", pa.int64()), ("quote", pa.float64())),
+            *(("name", pa.string()), ("op", pa.string())),
+        )
+    )
+    firsts = trades.drop_duplicates("symbol", "trade", within="90 s", id="firsts", parallelism=2)
+    firsts.late.sink(sink(), id="late")
+    quoted = quotes.select("symbol", "quote", "at")
+    renamed = quoted.select(functions.col("symbol").alias("of"), "quote")
+    near = firsts.join_asof(
+        renamed,
+        by={"symbol": "of"},
+        strategy="forward",
+        tolerance="1 second",
+        how="inner",
+        allow_exact_matches=False,
+        id="near",
+    )
+    names = names.select(functions.col("symbol").alias("key"), "name")
+    changed = changed.select(
+        functions.col("symbol").alias("key"), functions.col("op").alias("name"), "op"
+    )
+    named = near.join_table(
+        names,
+        on={"symbol": "key"},
+        how="left",
+        changes=changed,
+        delete_when=functions.col("op") == "gone",
+        id="named",
+        parallelism=3,
+    )
+    named.join_asof(quoted.select(functions.col("quote").alias("last")), id="last").sink(
+        sink(), id="out"
+    )
+    text = check(topology).to_tspec()
+    assert "drop_duplicates: 90 seconds" in text
+    assert "delete_when: (op == 'gone')" in text
 
 
 class Several(whale.Process):

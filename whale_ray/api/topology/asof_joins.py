@@ -15,6 +15,8 @@ from .checks import check_choice, describe_value, mistake
 from .join_arguments import add_stream_join, join_keys
 from .registry import Registry
 
+HOWS = ("left", "inner")
+
 
 def add_join_asof(
     registry: Registry,
@@ -39,7 +41,7 @@ def add_join_asof(
     """
     operator_id = registry.choose_id("join_asof", wanted_id)
     check_choice(operator_id, "strategy", strategy, ("backward", "forward", "nearest"))
-    check_choice(operator_id, "how", how, ("left", "inner"))
+    check_choice(operator_id, "how", how, HOWS)
     left, right = sides
     schemas = known_columns(registry.plan_so_far)
     join = AsOfJoin(

@@ -24,7 +24,7 @@ from .registry import Registry
 if TYPE_CHECKING:
     from ...transport.wire.types import Schema
 
-_HOWS = ("inner", "left", "semi", "anti")
+HOWS = ("inner", "left", "semi", "anti")
 
 
 def add_table_join(
@@ -105,7 +105,7 @@ def _check_how(operator_id: str, how: object) -> None:
             " stream has ended: pass how='inner' or how='left', or join two streams within a window"
             " with join",
         )
-    check_choice(operator_id, "how", how, _HOWS)
+    check_choice(operator_id, "how", how, HOWS)
 
 
 def _condition(operator_id: str, changes: Input | None, delete_when: object) -> Expression | None:
