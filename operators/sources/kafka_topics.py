@@ -66,6 +66,11 @@ class KafkaSource(Source):
         """Whether an end was given."""
         return self.end is not None
 
+    @property
+    def on_bad_rows(self) -> BadRows:
+        """The policy for values that cannot be read."""
+        return self.rows.on_bad_rows
+
     def schema(self) -> Schema | None:
         """Return the columns; None for a function that does not declare them."""
         return self.rows.schema

@@ -100,15 +100,22 @@ def arrow(table: Any) -> Source:
 
     Args:
         table: a `pyarrow.Table`, `RecordBatch` or `RecordBatchReader` (read whole), a Polars
-            frame, a DuckDB relation …
+            frame, a DuckDB relation …; or the bytes of an Arrow IPC stream.
 
     Raises:
-        InputError: it is none of these, or a column has a type that is not supported.
+        InputError: it is none of these, the bytes are no such stream, or a column has a type that
+            is not supported.
     """
     import pyarrow as pa
 
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
+    elif isinstance(table, bytes):
+        try:
+            table = pa.ipc.open_stream(table).read_all()
+        except (pa.ArrowException, OSError) as error:
+            msg = f"arrow() got {len(table):,} bytes that are no Arrow IPC stream: {error}"
+            raise InputError(msg) from error
     elif not isinstance(table, pa.Table):
         if not hasattr(table, "__arrow_c_stream__"):
             msg = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..api.topology import GroupedStream, Stream, Topology, columns
 from ..configs.errors import InputError, WhaleError
 from ..operators.expressions.expression import Alias
+from .arguments import called, check_arguments, imported, resolved
 from .conditions import parse_aggregates, parse_columns, parse_condition, parse_value
 from .reading import is_import_path
 from .simulated import BusyBatches, SimulatedProcess, SimulatedRows
@@ -197,7 +197,7 @@ def _source(one: OperatorSpec) -> Any:
     from .. import sources
 
     if one.what != SIMULATED:
-        return _called(one)
+        return called(one.what, one.arguments)
     assert one.rate_per_s is not None
     assert one.row_bytes is not None
     return sources.poisson(
@@ -210,8 +210,8 @@ def _source(one: OperatorSpec) -> Any:
 def _process(one: OperatorSpec) -> Any:
     if one.what != SIMULATED:
         made = imported(one.what)
-        _check_arguments(one, made)
-        return partial(made, **_resolved(one.arguments)) if one.arguments else made
+        check_arguments(one.what, made, one.arguments)
+        return partial(made, **resolved(one.arguments)) if one.arguments else made
     return partial(
         SimulatedProcess,
         (one.ppt_us or 0.0) * _NS_PER_US,
@@ -226,78 +226,5 @@ def _sink(one: OperatorSpec) -> Any:
     from .. import sinks
 
     if one.what != SIMULATED:
-        return _called(one)
+        return called(one.what, one.arguments)
     return sinks.each(columns(BusyBatches((one.ppt_us or 0.0) * _NS_PER_US)))
-
-
-def _called(one: OperatorSpec) -> Any:
-    made = imported(one.what)
-    _check_arguments(one, made)
-    try:
-        return made(**_resolved(one.arguments))
-    except WhaleError:
-        raise
-    except Exception as error:  # whatever the user's function does
-        msg = f"{one.what!r} raised {type(error).__name__}: {error}"
-        raise InputError(msg) from error
-
-
-def _resolved(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments with what is written as `{import: module:name}`, also in lists and such."""
-    made: dict[int, Any] = {}
-    return {name: _resolved_value(value, made) for name, value in arguments.items()}
-
-
-def _resolved_value(value: Any, made: dict[int, Any]) -> Any:
-    """Resolve one value, once: with aliases, a short file has more than one could go through."""
-    if id(value) in made:
-        return made[id(value)]
-    if isinstance(value, list):
-        of_list: list[Any] = made.setdefault(id(value), [])
-        of_list += (_resolved_value(one, made) for one in value)
-        return of_list
-    if not isinstance(value, dict):
-        return value
-    if value.keys() == {"import"}:
-        return imported(str(value["import"]))
-    of_dict: dict[Any, Any] = made.setdefault(id(value), {})
-    of_dict.update((key, _resolved_value(one, made)) for key, one in value.items())
-    return of_dict
-
-
-def _check_arguments(one: OperatorSpec, made: Any) -> None:
-    if not callable(made):
-        msg = f"{one.what!r} is {made!r:.60}, which cannot be called; name a class or a function"
-        raise InputError(msg)
-    try:
-        signature = inspect.signature(made)
-    except ValueError:  # some of the classes in C tell none
-        return
-    try:
-        signature.bind(**one.arguments)
-    except TypeError as error:
-        msg = f"{one.what!r} does not take these arguments: {error}; it takes {signature}"
-        raise InputError(msg) from error
-
-
-def imported(path: str) -> Any:
-    """Return what an import path "module:name" names.
-
-    Raises:
-        InputError: there is no such module, or it has no such name.
-    """
-    module, colon, name = path.partition(":")
-    if not (module and colon and name):
-        msg = f"{path!r} is no import path; write module:name"
-        raise InputError(msg)
-    try:
-        found = importlib.import_module(module)
-    except Exception as error:  # whatever the user's module does
-        why = error if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
-        msg = f"{path!r} cannot be imported: {why}"
-        raise InputError(msg) from error
-    try:
-        return getattr(found, name)
-    except AttributeError as error:
-        msg = f"module {module!r} has no {name!r}"
-        raise InputError(msg) from error

@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, Final
 
 from ..api.topology.functions import ColumnFunction
+from ..configs.errors import UsageError
+from ..operators.kafka.partitions import Places, position_of
 from ..operators.sinks.collect import CollectSink
+from ..operators.sinks.delta_sink import DeltaSink
 from ..operators.sinks.each import EachBatch, EachRow, PrintSink
 from ..operators.sinks.files import FileSink
 from ..operators.sinks.formats import ParquetFormat
+from ..operators.sinks.kafka_sink import IdempotentKafkaSink, TransactionalKafkaSink
+from ..operators.sinks.postgres_sink import PostgresSink
 from ..operators.sources.csv_files import CsvSource
+from ..operators.sources.growing_folders import GrowingFolderSource
 from ..operators.sources.ipc_files import IpcSource
 from ..operators.sources.json_lines_files import JsonLinesSource
+from ..operators.sources.kafka_topics import KafkaSource
 from ..operators.sources.parquet_files import ParquetSource
 from ..operators.sources.poisson_rate import PoissonSource
-from .arguments import constructed, import_path, is_marked, plain, schema_types
+from ..operators.sources.rows import IterableSource
+from ..operators.sources.tables import ArrowTableSource
+from .arguments import constructed, imported, is_marked, plain, schema_types
 from .simulated import BusyBatches, SimulatedRows
 from .specification import SIMULATED
 
 __all__ = ["NS_PER_US", "sink_of", "source_of"]
 
 NS_PER_US: Final = 1_000.0
+_NS_PER_MS: Final = 1_000_000
+_ROWS_MAX: Final = 1_000
+_SECRET: Final = ("password", "passwd", "secret", "token", "key", "oauth", "jaas")
+"""Parts of the names of settings that are credentials, or lead to them."""
+
+_Made = tuple[str, dict[str, Any]]
+"""An import path, and the other fields of the operator."""
 
 
-def source_of(source: Any) -> tuple[str, dict[str, Any]]:
+def source_of(source: Any) -> _Made:
     """Return what a source is, and the other fields of its operator.
 
     Raises:
@@ -37,25 +54,31 @@ def source_of(source: Any) -> tuple[str, dict[str, Any]]:
         case PoissonSource():
             given = {name: getattr(source, name) for name in ("rate_per_s", "columns", "limit")}
             given |= {"seed": source.seed, "time_column": source.time_column}
-            return _called("sources:poisson", plain(given), source.given_schema)
-        case ParquetSource() | IpcSource():
-            columns = None if source.columns is None else list(source.columns)
-            given = {"path": list(source.paths.absolute), "columns": columns}
-            called = "parquet" if isinstance(source, ParquetSource) else "ipc"
-            return _called(f"sources:{called}", given)
-        case CsvSource() | JsonLinesSource():
-            names: tuple[str, ...] = ("columns", "encoding")
-            if isinstance(source, CsvSource):
-                names += ("delimiter", "null_values", "newlines_in_values")
-            given = plain({name: getattr(source, name) for name in names})
-            called = "csv" if isinstance(source, CsvSource) else "json_lines"
+            return _called("sources:poisson", given, source.given_schema)
+        case ParquetSource() | IpcSource() | CsvSource() | JsonLinesSource():
+            name, given = _files(source)
             paths = {"path": list(source.paths.absolute)}
-            return _called(f"sources:{called}", {**paths, **given}, source.given_schema)
-    what, given = constructed(source)
-    return what, {"arguments": given}
+            schema = getattr(source, "given_schema", None)
+            return _called(f"sources:{name}", {**paths, **given}, schema)
+        case GrowingFolderSource():
+            name, given = _files(source.of_one)
+            given |= {"path": source.folder, "format": name, "order": source.order}
+            given |= {"poll_ms": source.poll_ns / _NS_PER_MS}
+            given["remember_files"] = source.remember_files
+            schema = getattr(source.of_one, "given_schema", None)
+            return _called("sources:growing_folder", given, schema)
+        case KafkaSource():
+            return _kafka_source(source)
+        case ArrowTableSource():
+            return _called("sources:arrow", {"table": _stream(source.table)})
+        case IterableSource():
+            given = {"rows": _rows(source.rows), "bounded": source.bounded}
+            given["resume"] = source.resume
+            return _called("sources:iterable", given, source.given_schema)
+    return _of_the_user(source)
 
 
-def sink_of(sink: Any) -> tuple[str, dict[str, Any]]:
+def sink_of(sink: Any) -> _Made:
     """Return what a sink is, and the other fields of its operator.
 
     Raises:
@@ -65,9 +88,9 @@ def sink_of(sink: Any) -> tuple[str, dict[str, Any]]:
         case EachBatch(function=ColumnFunction(function=BusyBatches(ppt_ns=ppt_ns))):
             return SIMULATED, {"ppt_us": ppt_ns / NS_PER_US}
         case EachRow(function=function):
-            return _called("sinks:each", {"function": {"import": import_path(function)}})
+            return _called("sinks:each", {"function": function})
         case EachBatch(function=ColumnFunction(function=function)) if is_marked(function):
-            return _called("sinks:each", {"function": {"import": import_path(function)}})
+            return _called("sinks:each", {"function": function})
         case PrintSink(format=None):
             return _called("sinks:print", {})
         case FileSink(format=format_, folder=folder):
@@ -77,13 +100,146 @@ def sink_of(sink: Any) -> tuple[str, dict[str, Any]]:
             return _called(f"sinks:{format_.name}", given)
         case CollectSink(max_bytes=max_bytes):
             return _called("sinks:collect", {"max_bytes": max_bytes})
-    what, given = constructed(sink)
+        case DeltaSink(folder=table):
+            given = {"path_or_url": table.url, "mode": sink.mode, "compression": sink.compression}
+            given |= {"partition_by": list(sink.partition_by)}
+            given["storage_options"] = _without_secrets("storage_options", table.options)
+            return _called("sinks:delta", given)
+        case PostgresSink(table=table):
+            name = table.name if table.schema is None else f"{table.schema}.{table.name}"
+            given = {"dsn": _without_password(sink.dsn), "table": name, "key": list(table.key)}
+            return _called("sinks:postgres", {**given, "mode": "upsert" if table.key else "append"})
+        case TransactionalKafkaSink() | IdempotentKafkaSink():
+            return _kafka_sink(sink)
+    return _of_the_user(sink)
+
+
+def _of_the_user(made: Any) -> _Made:
+    kind = type(made)
+    module = kind.__module__
+    if module.startswith("whale_ray.") and not module.startswith("whale_ray.applications."):
+        msg = f"{kind.__name__} reads or writes what is in memory, or has no form in such files"
+        raise UsageError(msg)
+    what, given = constructed(made)
     return what, {"arguments": given}
 
 
-def _called(name: str, given: Mapping[str, Any], schema: Any = None) -> tuple[str, dict[str, Any]]:
-    """Return a function of whale_ray and its arguments, without those that are None."""
-    arguments = {key: value for key, value in given.items() if value is not None}
+def _called(name: str, given: Mapping[str, Any], schema: Any = None) -> _Made:
+    """Return a function of whale_ray and its arguments, without those that it has by default."""
+    path = f"whale_ray.{name}"
+    parameters = inspect.signature(imported(path)).parameters
+    given = {name: value for name, value in given.items() if value is not None and value != []}
+    arguments = {
+        name: value
+        for name, value in plain(given).items()
+        if name not in parameters or value != parameters[name].default
+    }
     if schema is not None:
         arguments["schema"] = schema_types(schema)
-    return f"whale_ray.{name}", {"arguments": arguments}
+    return path, {"arguments": arguments}
+
+
+def _files(source: Any) -> _Made:
+    """Return the name of a format, and how its files are read."""
+    names: tuple[str, ...] = ("columns",)
+    match source:
+        case ParquetSource():
+            format_ = "parquet"
+        case IpcSource():
+            format_ = "ipc"
+        case CsvSource():
+            format_ = "csv"
+            names += ("encoding", "delimiter", "null_values", "newlines_in_values")
+        case _:
+            format_ = "json_lines"
+            names += ("encoding",)
+    return format_, {name: getattr(source, name) for name in names}
+
+
+def _kafka_source(source: KafkaSource) -> _Made:
+    rows, rules = source.rows, source.rules
+    given = {
+        "topics": list(source.topics),
+        "bootstrap_servers": source.cluster.bootstrap_servers,
+        "value": rows.value,
+        "columns": dict(rows.columns) or None,
+        "start": _place(source.start),
+        "end": _place(source.end),
+        "on_expired": rules.on_expired,
+        "group": rules.group,
+        "find_partitions_s": rules.find_partitions_s,
+        "config": _without_secrets("config", source.cluster.config),
+    }
+    return _called("sources:kafka", given, None if rows.value == "bytes" else rows.fields)
+
+
+def _place(place: Any) -> Any:
+    return position_of(place.offsets) if isinstance(place, Places) else place
+
+
+def _kafka_sink(sink: TransactionalKafkaSink | IdempotentKafkaSink) -> _Made:
+    messages = sink.format
+    given: dict[str, Any] = {
+        "topic": sink.topic,
+        "bootstrap_servers": sink.cluster.bootstrap_servers,
+        "value": messages.value,
+        "key": messages.key,
+        "headers": dict(messages.headers) or None,
+        "timestamp": messages.timestamp,
+        "config": _without_secrets("config", sink.cluster.config),
+    }
+    if isinstance(sink, TransactionalKafkaSink):
+        given["if_unknown"] = sink.if_unknown
+    else:
+        given["transactional"] = False
+    return _called("sinks:kafka", given)
+
+
+def _stream(table: Any) -> bytes:
+    """Return a table as the bytes of an Arrow IPC stream."""
+    import pyarrow as pa
+
+    stream = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(stream, table.schema, options=options) as writer:
+        writer.write_table(table.combine_chunks())
+    return stream.getvalue().to_pybytes()
+
+
+def _rows(rows: Any) -> Any:
+    if callable(rows):
+        return rows
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        msg = "its rows are no list of mappings; pass the function that makes them"
+        raise UsageError(msg)
+    if len(rows) > _ROWS_MAX:
+        msg = (
+            f"it has {len(rows):,} rows in memory; such files have {_ROWS_MAX:,} at most: pass the"
+            " function that makes them"
+        )
+        raise UsageError(msg)
+    return rows
+
+
+def _without_secrets(name: str, given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return settings if none of them is a credential; None if there are none."""
+    secret = [key for key in given if any(part in key.lower() for part in _SECRET)]
+    if secret:
+        msg = (
+            f"its {name} have {secret[0]!r}, and such files have no credentials: leave them out,"
+            f" and write {name}: {{import: module:name}} by hand, a variable of a module of yours"
+        )
+        raise UsageError(msg)
+    return dict(given) or None
+
+
+def _without_password(dsn: str) -> str:
+    from psycopg.conninfo import conninfo_to_dict
+
+    if conninfo_to_dict(dsn).get("password"):
+        msg = (
+            "its dsn has a password, and such files have no credentials: leave it to PGPASSWORD or"
+            " to a file .pgpass"
+        )
+        raise UsageError(msg)
+    return dsn

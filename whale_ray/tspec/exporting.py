@@ -33,7 +33,7 @@ from ..operators.windows.aggregation import Aggregation
 from ..operators.windows.durations import describe_ns
 from ..operators.windows.top_n import TopN
 from ..plan.logical import CHANGES, MAIN, TABLE, Input, LogicalPlan, OperatorKind, OperatorNode
-from .arguments import import_path, is_marked, plain, schema_types
+from .arguments import import_path, is_marked, named_arguments, plain, schema_types
 from .endpoints import NS_PER_US, sink_of, source_of
 from .expression_texts import aggregates_text, columns_text, condition_text, window_text
 from .simulated import SimulatedProcess
@@ -197,8 +197,8 @@ def _process(node: OperatorNode) -> _Made:
             costs = {"ppt_us": ppt_ns / NS_PER_US, "ppt_each_us": each_ns / NS_PER_US}
             more |= {**costs, "fan_out": fan_out, "row_bytes": row_bytes}
             return kind, SIMULATED, more
-        case functools.partial() if not payload.args:
-            more["arguments"] = plain(payload.keywords)
+        case functools.partial():
+            more["arguments"] = plain(named_arguments(payload))
             return kind, import_path(payload.func), more
     return kind, import_path(payload), more
 

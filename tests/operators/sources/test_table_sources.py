@@ -42,6 +42,12 @@ def test_other_objects_with_arrow_data_are_accepted() -> None:
     table = pa.table({"x": [1, 2]})
     assert table_of(sources.arrow(table.to_batches()[0])).equals(table)
     assert table_of(sources.arrow(table.to_reader())).equals(table)
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, table.schema) as writer:
+        writer.write_table(table)
+    assert table_of(sources.arrow(stream.getvalue().to_pybytes())).equals(table)
+    with pytest.raises(InputError, match="arrow\\(\\) got 4 bytes that are no Arrow IPC stream"):
+        sources.arrow(b"none")
     with pytest.raises(InputError) as error:
         sources.arrow([{"x": 1}])
     assert str(error.value) == (

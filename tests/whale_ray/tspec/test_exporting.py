@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -115,9 +116,10 @@ def test_what_such_files_lack_is_refused_in_a_line(scaled):
     assert told.startswith("operator 'rows' (test_exporting.py:")
     assert "cannot be imported; put it into a module of your own" in told
     topology = whale.Topology("t")
-    table = whale.sources.arrow(pa.table({"n": [1]}))
+    noise = np.random.default_rng(1).bytes(2 << 20)  # which cannot be compressed
+    table = whale.sources.arrow(pa.table({"n": [noise]}))
     topology.source(table, id="memory").sink(whale.sinks.collect(), id="out")
-    with pytest.raises(UsageError, match="'memory' .* cannot be written as a tspec file"):
+    with pytest.raises(UsageError, match="'memory' .* has 2,.* bytes; such files have 1,048,576"):
         topology.to_tspec()
 
 
