@@ -166,7 +166,9 @@ def _some(names: Sequence[str], most: int = 8) -> str:
 
 
 def check_supported(schema: pa.Schema, where: str) -> None:
-    """Raise `InputError` naming the first column whose type is not supported."""
+    """Raise `InputError` naming the first column whose type, or time zone, is not supported."""
+    import pyarrow as pa
+
     from ...transport.wire.types import Schema
 
     try:
@@ -174,6 +176,16 @@ def check_supported(schema: pa.Schema, where: str) -> None:
     except InputError as error:
         msg = f"{where}: {error}"
         raise InputError(msg) from None
+    for field in schema:
+        if pa.types.is_timestamp(field.type) and field.type.tz not in {None, "UTC"}:
+            try:
+                pa.scalar(0, field.type).as_py()
+            except (LookupError, ValueError):  # pytz's, zoneinfo's or Arrow's
+                msg = (
+                    f"{where}: the time zone {field.type.tz!r} of the column {field.name!r} is not "
+                    "known here; install tzdata, or write the column in UTC"
+                )
+                raise InputError(msg) from None
 
 
 def check_texts(batch: pa.RecordBatch, path: str) -> None:

@@ -227,6 +227,20 @@ def test_any_damage_is_one_line_that_names_the_file(
     assert "\n" not in message
 
 
+def test_a_time_zone_that_is_not_known_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    for zone in ("+02:00", "Europe/Berlin", "UvC"):
+        pq.write_table(pa.table({"at": pa.array([0], pa.timestamp("s", zone))}), path)
+        if zone != "UvC":
+            assert rows_of(sources.parquet(path))[0]["at"].timestamp() == 0
+    with pytest.raises(InputError) as error:
+        sources.parquet(path).schema()
+    assert str(error.value) == (
+        f"{path}: the time zone 'UvC' of the column 'at' is not known here; "
+        "install tzdata, or write the column in UTC"
+    )
+
+
 def test_text_that_is_not_utf8_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     texts = pa.array([b"a", b"K\xe4se", None]).view(pa.string())
