@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.collection import part
 from whale_ray.operators.sinks.held_folders import FolderHold
 
 CONFTEST = Path(__file__).with_name("conftest.py").read_text(encoding="utf-8")
@@ -136,6 +137,14 @@ def test_workers_of_one_run_are_not_blamed_for_each_other_and_have_folders_of_th
     done = run(TELL + IS_NOT_BLAMED, "-n", "2", "--dist", "loadfile", "--timeout", "60")
     assert "3 passed" in done.stdout, done.stdout
     assert done.returncode == 0
+
+
+def test_each_module_is_in_the_part_of_one_worker():
+    files = sorted(Path(__file__).parent.rglob("test_*.py"))
+    parts = [part(files, worker, 3) for worker in range(3)]
+    assert sorted(file for one in parts for file in one) == files
+    sizes = [sum(file.stat().st_size for file in one) for one in parts]
+    assert max(sizes) < 1.1 * min(sizes)
 
 
 KILLED = """
