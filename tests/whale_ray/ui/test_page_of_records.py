@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -18,6 +20,9 @@ import pytest
 from tests.whale_ray.ui.browsing import HOSTILE, ONCE, Ui, assert_accessible, expect
 from whale_ray.records.describing import FORMAT
 from whale_ray.records.folders import DESCRIPTION, HISTORY, NOW
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -165,6 +170,67 @@ def test_only_an_address_of_the_web_becomes_a_link(page, tmp_path):
         assert page.get_by_role("link", name="Ray's dashboard").count() == 0
 
 
+def links_between_all(runs: Path, job_id: str) -> None:
+    """Let each host have sent to each other; one link is down, and one reader is slow."""
+    path = runs / job_id / NOW
+    hosts = [f"host-{n}" for n in range(30)]
+    link = {"way": "tcp", "up": True, "sent_bytes": 1000, "received_bytes": 1000, "rtt_ms": 1.0,
+            "waited": 0, "last_failure": ""}  # fmt: skip
+    down = {"up": False, "last_failure": "refused"}
+    relays = [
+        {"host": host, "links": [{**link, "peer": peer} for peer in hosts if peer != host],
+         "waits_for": [], "sent_bytes_per_s": 1000.0}
+        for host in hosts
+    ]  # fmt: skip
+    relays[0]["links"][0] |= down  # to host-1
+    relays[8] |= {"waits_for": ["host-2"]}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "relays": relays}))
+
+
+COVERED = """() => {
+    const boxes = [...document.querySelectorAll(".svelte-flow__node")].map((node) => {
+        const { e: x, f: y } = new DOMMatrix(getComputedStyle(node).transform);
+        return { x, y, right: x + node.offsetWidth, bottom: y + node.offsetHeight };
+    });
+    const behind = (at) => boxes.filter(
+        (box) => at.x > box.x && at.x < box.right && at.y > box.y && at.y < box.bottom).length;
+    const found = { hidden: 0, seen: 0 };
+    for (const path of document.querySelectorAll(".links path"))
+        for (let length = 0; length < path.getTotalLength(); length += 200)
+            found[behind(path.getPointAtLength(length)) ? "hidden" : "seen"] += 1;
+    return found;
+}"""
+"""How many points of the links, 200 apart, are behind a box and how many are not."""
+
+
+def links_drawn(page: Page) -> list[int]:
+    """Return how many links are drawn as usual, as slow and as down."""
+    lines = page.locator(".links path").evaluate_all("them => them.map(one => one.outerHTML)")
+    return [line.count("M") for line in lines]
+
+
+@ONCE
+def test_links_are_drawn_beside_the_boxes_and_those_of_one_host_alone(page, tmp_path):
+    job_id = many_instances(tmp_path / "runs")
+    links_between_all(tmp_path / "runs", job_id)
+    with Ui(tmp_path / "runs") as ui:
+        page.goto(f"{ui.url}#/job/{job_id}/hosts")
+        page.locator(".svelte-flow__node").nth(29).wait_for()
+        assert links_drawn(page) == [433, 1, 1]  # 30 * 29 / 2 in all
+        found = page.evaluate(COVERED)
+        assert (found["hidden"], found["seen"] > 1_000) == (0, True)
+        rows = page.get_by_role("region", name="Links").locator("tbody tr")
+        expect(rows).to_have_count(100)
+        expect(page.get_by_text("100 of 870 are shown")).to_be_visible()
+        expect(rows.first).to_contain_text("host-0 host-1 down", use_inner_text=True)
+        page.screenshot(path=tmp_path / "links.png", full_page=True)
+        page.locator(".svelte-flow__node").nth(1).click()
+        expect(page.locator(".node.marked")).to_have_text(re.compile("host-1"))
+        assert links_drawn(page) == [28, 0, 1]
+        expect(rows).to_have_count(2 * 29)
+        page.screenshot(path=tmp_path / "links-of-one.png", full_page=True)
+
+
 FRAMES = """async () => {
     const pane = document.querySelector(".svelte-flow__pane");
     const box = pane.getBoundingClientRect();
@@ -206,6 +272,8 @@ def test_480_instances_on_30_hosts_are_shown_and_stay_smooth(page, tmp_path):
         expect(page.locator(".cell")).to_have_count(511)
         page.screenshot(path=tmp_path / "many.png", full_page=True)
         assert_accessible(page)
+        links_between_all(tmp_path / "runs", job_id)
+        page.get_by_role("heading", name="Links between hosts").wait_for()
         spent_s = browser_cpu_s()
         frames, seconds = page.evaluate(FRAMES)
         cpu_ms = (browser_cpu_s() - spent_s) / frames * 1000
