@@ -39,17 +39,12 @@ def policy_after_idleness(logical: LogicalPlan, output: OutputKey) -> LatePolicy
     It is the strictest of those of the upstream sources that may be idle; None if none may be.
     Where the output carries late rows in any case, they are passed on.
     """
-    policies: set[LatePolicy] = set()
-    seen: set[str] = set()
-    waiting = [output[0]]
-    while waiting:
-        node = logical.node(waiting.pop())
-        if node.id in seen:
-            continue
-        seen.add(node.id)
-        if node.event_time is not None and _may_be_idle(node, node.event_time):
-            policies.add(node.event_time.on_late)
-        waiting += [feed.upstream for feed in node.stream_inputs]
+    sources = map(logical.node, logical.sources_of(output[0]))
+    policies = {
+        source.event_time.on_late
+        for source in sources
+        if source.event_time is not None and _may_be_idle(source, source.event_time)
+    }
     if not policies:
         return None
     if sender_of_late_rows(logical, output) is not None:

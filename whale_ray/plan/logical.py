@@ -192,6 +192,16 @@ class LogicalPlan:
     def _by_id(self) -> dict[str, OperatorNode]:
         return {node.id: node for node in self.nodes}
 
+    @cached_property
+    def _sources_of(self) -> dict[str, frozenset[str]]:
+        found: dict[str, frozenset[str]] = {}
+        for node in self.nodes:
+            above = {found[feed.upstream] for feed in node.stream_inputs}
+            own = frozenset({node.id}) if node.kind is OperatorKind.SOURCE else frozenset()
+            # Operators of one chain share a set, so that thousands of them take no more.
+            found[node.id] = above.pop() if len(above) == 1 else own.union(*above)
+        return found
+
     def __getstate__(self) -> dict[str, object]:
         """Leave caches out of pickles."""
         return {"name": self.name, "nodes": self.nodes}
@@ -199,6 +209,10 @@ class LogicalPlan:
     def node(self, operator_id: str) -> OperatorNode:
         """Return the operator of that id; raise KeyError if there is none."""
         return self._by_id[operator_id]
+
+    def sources_of(self, operator_id: str) -> frozenset[str]:
+        """Return the ids of the sources whose rows an operator's streams come from."""
+        return self._sources_of[operator_id]
 
     def output_name(self, key: OutputKey) -> str:
         """Return the name of an output in tables and messages: "counts", "counts.late"."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 
 import cloudpickle
 import pytest
@@ -277,6 +278,20 @@ def test_rings_shrink_until_they_fit() -> None:
     assert capacity < Settings().transport.ring_bytes
     assert capacity & (capacity - 1) == 0
     assert laid.ring_bytes_total <= 32 * 1024**2 * Settings().transport.memory_budget_fraction
+
+
+def test_the_sources_of_all_operators_are_found_in_one_pass_and_shared_by_a_chain() -> None:
+    chain = [node("a", OperatorKind.SOURCE), node("b", OperatorKind.SOURCE)]
+    chain += [node("first", OperatorKind.PROCESS, ("a", Key(("k",))))]
+    chain += [node("both", OperatorKind.PROCESS, ("first", Global()), ("b", Global()))]
+    names = ["both", *(f"p{number}" for number in range(2_000))]
+    chain += [
+        node(name, OperatorKind.PROCESS, (before, Global())) for before, name in pairwise(names)
+    ]
+    logical = LogicalPlan("chain", tuple(chain))
+    assert logical.sources_of("a") == logical.sources_of("first") == {"a"}
+    assert logical.sources_of("both") == {"a", "b"}
+    assert all(logical.sources_of(name) is logical.sources_of("both") for name in names)
 
 
 def test_worker_count() -> None:
