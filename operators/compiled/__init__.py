@@ -9,4 +9,5 @@
     chain_loops      the loops of a chain, of which each batch takes the one that fits it
     compiled_chain   chains from batches to batches
     aggregating_text, aggregating_chain   chains that end in a partial aggregate, likewise
+    slice_lines      how such a loop tells slices of time
 """

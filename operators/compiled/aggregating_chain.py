@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from ...transport.wire.arrow import column_from_arrow, column_to_arrow, numbers_from_arrow
 from ..expressions.emitters.code import NotCompilable
+from ..windows.block_times import BLOCK_ROWS, NO_BLOCK_TIMES, BlockTimes
 from ..windows.loop_groups import GOLDEN
-from .aggregating_text import BLOCK_ROWS, AggregatingText, CodedKey, write_aggregating_loop
+from .aggregating_text import AggregatingText, CodedKey, write_aggregating_loop
 from .chain_loops import ChainLoops, LookupTable, LoopVariant, Mode
 from .coded_texts import dictionary_of
 from .loop_arguments import input_arrays, made, passed_by_each, rows_of, taken, types_of_inputs
@@ -80,6 +81,7 @@ class AggregatingChain(ChainLoops["_AggregatingLoop"]):
         super().__init__(operators, mode, begin)
         self._partial = partial
         self._coded: dict[CodedKey, _Coded] = {}
+        self._block_times: BlockTimes | None = NO_BLOCK_TIMES
 
     def aggregate(self, batch: Batch, *, may_begin: bool = True) -> Aggregated | None:
         """Aggregate what comes of a batch; None if the operators themselves must take it.
@@ -93,7 +95,8 @@ class AggregatingChain(ChainLoops["_AggregatingLoop"]):
         if found is None:
             return None
         found.variant.find_codes(self._code)
-        return found.variant.run(found.loop, batch, found.columns, self._partial)
+        assert self._block_times is not None
+        return found.variant.run(found.loop, batch, self._block_times, found.columns, self._partial)
 
     def warm_up(self, schema: Schema, *, has_times: bool, coded: Collection[str] = ()) -> bool:
         """Load or compile the loop of rows that are to come; see `CompiledChain.warm_up`.
@@ -104,7 +107,8 @@ class AggregatingChain(ChainLoops["_AggregatingLoop"]):
         return plain is not None and plain.text is not None
 
     def _takes(self, batch: Batch) -> bool:
-        return self._partial.takes_from_loop(batch)
+        self._block_times = self._partial.takes_from_loop(batch)
+        return self._block_times is not None
 
     def _forget_loops(self) -> None:
         super()._forget_loops()
@@ -157,29 +161,36 @@ class _AggregatingLoop(LoopVariant[AggregatingText]):
         import numba
 
         types = [numba.int64, made(np.int64), made(np.int64), made(np.int64), made(np.uint32)]
-        types.append(taken(np.int64))
+        types += [taken(np.int64) for _ in ("times", *BlockTimes._fields)]
         types += types_of_inputs(text, self._schema)
         types += [taken(np.int32) for _ in text.codes]
         for one in text.texts:
             types += [made(np.int32), made(np.uint8), made(np.int32), made(np.int64)]
             if one in text.coded_keys:
                 types.append(made(np.int32))
-        return (*types, made(np.int32), made(text.record))
+        return (*types, made(np.int32), made(np.int32), made(text.record))
 
     def run(
-        self, loop: Any, batch: Batch, read: Sequence[Column], partial: PartialWindows
+        self,
+        loop: Any,
+        batch: Batch,
+        block_times: BlockTimes,
+        read: Sequence[Column],
+        partial: PartialWindows,
     ) -> Aggregated:
         """Aggregate a batch, of which `read` are the columns that `names` names."""
         text = self.text
         assert text is not None
         counts, progress = np.zeros(text.filters, np.int64), np.zeros(3, np.int64)
-        times = _NO_TIMES if batch.times is None else batch.times
+        times = _NO_TIMES if batch.times is None else batch.times, *block_times
         inputs = [*input_arrays(text, read, self.kept), *self._codes]
         entries = {
             number: dictionary_of(read[text.columns.index(at)])
             for number, at in text.coded_keys.items()
         }
-        deltas = partial.make_room(text.before, text.record, self._values)
+        places = 0 if text.direct is None else len(rows_of(text.lookups[text.direct]).slots)
+        room = text.before, text.record, self._values, places
+        deltas = partial.make_room(*room)
         rows, noted, done = batch.num_rows, 0, False
         while not done:
             groups: LoopGroups = partial.loop_groups
@@ -188,13 +199,13 @@ class _AggregatingLoop(LoopVariant[AggregatingText]):
                 for one in text.texts
                 for array in groups.texts[one].arrays_for(entries.get(one))
             ]
-            arrays = [*inputs, *codes, groups.index, groups.records]
-            done = loop(rows, counts, groups.marks, progress, self._selected, times, *arrays)
+            arrays = [*inputs, *codes, groups.direct, groups.index, groups.records]
+            done = loop(rows, counts, groups.marks, progress, self._selected, *times, *arrays)
             passed = int(counts[-1] if text.filters else progress[0])
             partial.note_aggregated(batch, passed - noted)
             noted = passed
             if not done:
-                deltas += partial.make_room(text.before, text.record, self._values)
+                deltas += partial.make_room(*room)
         deltas += partial.flush_if_due()
         return Aggregated(
             passed_by_each(text, counts, rows), text.schemas, passed, text.before, deltas

@@ -8,8 +8,8 @@ updated. Rows are written nowhere.
 
 ::
 
-    loop(rows, counts, marks, progress, selected, times, c0, o0, m0, …, x0, y0, z0, …, e0, …,
-         s0, p0, q0, n0, …, index, groups)
+    loop(rows, counts, marks, progress, selected, times, earliest, latest, c0, o0, m0, …,
+         x0, y0, z0, …, e0, …, s0, p0, q0, n0, …, direct, index, groups)
 
     rows         how many
     counts       int64 (filters,): how many rows passed each operator that may leave some out
@@ -18,10 +18,14 @@ updated. Rows are written nowhere.
                  behind their block; without such filters `selected` stands for all rows
     selected     uint32 (BLOCK_ROWS,): the rows of a block that pass
     times        int64 (rows,), or empty: event times
+    earliest     int64 (blocks,): the earliest time of each block, if slices are told by time
+    latest       int64 (blocks,): the latest, likewise
     c0 … z0      as in `LoopText`
     e0           int32: the code of a key that is a column of a table, times `GOLDEN`; by the
                  table's row, or by the place in `x0` of a look-up by distance
     s0 … n0      of another key of text: its codes; see `TextCodes`
+    direct       int32 (2 × places,), or empty: for slices of even and of odd number, the number
+                 of the last group of each place of a table, or 0
     index        int32 (2^k,): the number of a group, or 0
     groups       records: hash, slice, which keys are null, keys, states
 
@@ -33,6 +37,12 @@ the integers of a small range have places of their own (Fibonacci hashing, Knuth
 6.4). Codes of a table's column were multiplied before (`GOLDEN`); a second such key is multiplied
 again. So the first look at the index mostly finds the group. All else leaves the inner loop:
 another slice, a new group, and one that has collided with another, which then change places.
+
+Where the only key is a column of a table with dense keys, the group stands at the place of the
+table's row in `direct`, without a hash. One that is of another slice leaves the inner loop, too.
+
+Times of rows are read only in a block that does not lie in one slice, or may lower the earliest
+time.
 """
 
 from __future__ import annotations
@@ -49,9 +59,12 @@ from ...transport.wire.arrow import type_to_arrow
 from ..aggregates.loop_updates import field_name, update_lines
 from ..expressions.emitters.code import Code, NotCompilable
 from ..expressions.kernels.type_rules import is_text
-from ..windows.slices import ClockSlices, TimeSlices, WholeInput, slices_of
+from ..windows.block_times import BLOCK_ROWS
+from ..windows.loop_groups import GROUPS_MAX
 from .coded_texts import CodedParts
+from .loop_arguments import rows_of
 from .loop_text import ChainWriter, LookedUp, Step, filters, indented
+from .slice_lines import BY_ROW_LINES, slice_lines
 
 if TYPE_CHECKING:
     from typing import Any
@@ -61,15 +74,11 @@ if TYPE_CHECKING:
     from ..windows.aggregation import Aggregation
     from .table_lookup import TableLookup
 
-__all__ = ["BLOCK_ROWS", "AggregatingText", "CodedKey", "write_aggregating_loop"]
+__all__ = ["AggregatingText", "CodedKey", "write_aggregating_loop"]
 
-BLOCK_ROWS = 256
-"""Rows of a block: `selected` takes little of the nearest cache, which tables need."""
 _KEYS_MAX = 64
 _OF_TEXTS = "spqn"
 """The arguments of a key of text."""
-_OF_SLICES = 0xC2B2AE3D27D4EB4F
-"""An odd number that slices are multiplied by; keys are by `_factor`."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +110,7 @@ class AggregatingText:
         coded: what it reads by codes of texts.
         coded_keys: of each of `texts` whose column is coded, the column.
         record: numpy's type of a group.
+        direct: the look-up by distance whose places tell groups; None if none does.
     """
 
     text: str
@@ -119,6 +129,7 @@ class AggregatingText:
     coded: CodedParts
     coded_keys: dict[int, int]
     record: np.dtype[Any]
+    direct: int | None
 
     @property
     def filters(self) -> int:
@@ -156,15 +167,16 @@ class _Ending:
         self._codes: dict[int, CodedKey] = {}
         self._texts: list[int] = []
         self._coded_keys: dict[int, int] = {}
+        self._direct: int | None = None
         self._compared = ["(r.slice == slice_)", "(r.nulls == nulls)"]
-        self._carried = ["time = np.int64(0)", "hashed = np.uint64(0)", "nulls = np.uint64(0)"]
+        self._carried = ["hashed = np.uint64(0)", "nulls = np.uint64(0)"]
         self._new = ["r.hash = hashed", "r.slice = slice_", "r.nulls = nulls"]
 
     def loop(self, steps: Sequence[Step]) -> AggregatingText:
         chain = self._chain
         schemas = chain.take(steps)
         before = schemas[-1] if schemas else self._schema
-        slices, keys = self._slice_lines(), self._key_lines(before)
+        slices, keys = slice_lines(self._asked), self._key_lines(before)
         updates = self._updates(before)
         chain.check_size()
         return AggregatingText(
@@ -184,36 +196,8 @@ class _Ending:
             chain.coded_parts,
             self._coded_keys,
             np.dtype(self._fields, align=True),
+            self._direct,
         )
-
-    def _slice_lines(self) -> list[str]:
-        """Return the lines that set `slice_`, and `begin` and `width` of its time.
-
-        They are for times that `TimeSlices.takes` lets through, and where there are windows.
-        """
-        slices = slices_of(self._asked)
-        if isinstance(slices, WholeInput):
-            return []
-        if not isinstance(slices, TimeSlices) or isinstance(slices, ClockSlices):
-            msg = "windows that are not told by event time"
-            raise NotCompilable(msg)
-        window = self._asked.window
-        slide, origin, rest = slices.slide_ns, slices.origin_ns, slices.rest_ns
-        assert window is not None
-        lines = [
-            f"slice_ = (time - {origin}) // {slide}",
-            f"begin, width = {origin} + slice_ * {slide}, np.uint64({slide})",
-        ]
-        if rest:
-            lines += [
-                "slice_ = 2 * slice_",
-                f"if time - begin >= {rest}:",
-                f"    begin, width = begin + {rest}, np.uint64({slide - rest})",
-                "    slice_ += 1",
-                "else:",
-                f"    width = np.uint64({rest})",
-            ]
-        return [*lines, f"slice_hash = np.uint64(slice_) * np.uint64({_OF_SLICES})"]
 
     def _key_lines(self, before: Schema) -> list[str]:
         """Return the lines that set the keys, `hashed` and `nulls`, and leave the loop at some."""
@@ -266,6 +250,8 @@ class _Ending:
             self._fields.append((f"k{number}", np.int32))
             places, rows = self._chain.places, self._chain.rows_found
             found = places.get(column.lookup, rows[column.lookup])
+            if column.lookup in places and len(self._asked.keys) == 1:
+                self._note_direct(column.lookup)
             return f"e{number}[np.uint64({found})]", None, "np.int32"
         code = column if isinstance(column, Code) else self._chain.body.column(self._named(column))
         if code.constant is not None or code.kind != arrow or not code.value:
@@ -275,6 +261,11 @@ class _Ending:
             return self._code_of_text(number, code.value), code.valid, "np.int64"
         self._fields.append((f"k{number}", kind.storage))
         return code.value, code.valid, _constructor(kind.storage)
+
+    def _note_direct(self, lookup: int) -> None:
+        if len(rows_of(self._chain.lookups[lookup]).slots) <= GROUPS_MAX:  # else mostly empty
+            self._direct = lookup
+            self._carried.append("spot = np.uint64(0)")
 
     def _code_of_text(self, number: int, column: str) -> str:
         self._texts.append(number)
@@ -326,13 +317,14 @@ class _Ending:
             "at, count = np.uint64(progress[0]), np.uint64(progress[1])",
             "first = np.uint64(progress[2])",
             "slice_, slice_hash = np.int64(0), np.uint64(0)",
-            "begin, width = np.int64(0), np.uint64(0)",
+            "begin, width, by_row = np.int64(0), np.uint64(0), True",
             "done, selecting, begun = True, count - at, at",
             *(f"f{one} = np.uint64(0)" for one in filters),
             "while True:",
-            *_deeper(self._block_lines(), 1),
+            *_deeper(self._block_lines(bool(slices)), 1),
             *_deeper(self._carried, 1),
-            "    n = at",
+            *_deeper(self._half_lines(), 1),
+            "    n, time = at, np.int64(0)",
             "    while n < count:",
             *_deeper(self._row_lines(bool(slices), keys, updates), 2),
             "        n += np.uint64(1)",
@@ -341,36 +333,46 @@ class _Ending:
             "        continue",
         ]
         if slices:
-            before += ["    if np.uint64(time - begin) >= width:"]
+            before += ["    if by_row and np.uint64(time - begin) >= width:"]
             before += [*_deeper(slices, 2), "        continue"]
         before += _deeper(self._missed_lines(), 1)
         before += [*self._count_lines(), "marks[0], marks[2] = used, moment"]
         before += ["progress[0], progress[1], progress[2] = at, count, first", "return done"]
-        names = ["rows", "counts", "marks", "progress", "selected", "times", *chain.inputs()]
+        names = ["rows", "counts", "marks", "progress", "selected", "times", "earliest", "latest"]
+        names += [*chain.inputs()]
         names += [f"e{number}" for number in self._codes]
         for number in self._texts:
             names += [f"{letter}{number}" for letter in _OF_TEXTS]
             if number in self._coded_keys:
                 names.append(f"g{number}")
-        names += ["index", "groups"]
+        names += ["direct", "index", "groups"]
         parts = chain.before_loop()
         parts.append(f"\ndef loop({', '.join(names)}):\n")
         return "".join([*parts, indented(before, 1)])
+
+    def _half_lines(self) -> list[str]:
+        if self._direct is None:
+            return []
+        return [f"half = np.uint64(slice_ & 1) * np.uint64(len(x{self._direct}))"]
 
     @property
     def _selecting(self) -> Sequence[str]:
         """The conditions that stand before all look-ups."""
         return self._chain.conditions[: self._chain.before_tables]
 
-    def _block_lines(self) -> list[str]:
+    def _block_lines(self, has_slices: bool) -> list[str]:
         """Return the lines that begin a block where one has ended, or end the loop."""
         selecting, body = self._selecting, self._chain.body
         lines = ["if at == count:", "    if first == np.uint64(rows):", "        break"]
-        if not selecting:
+        if not selecting and not has_slices:
             return [*lines, "    at, count, first = first, np.uint64(rows), np.uint64(rows)"]
+        lines.append(f"    last = min(first + np.uint64({BLOCK_ROWS}), np.uint64(rows))")
+        if has_slices:
+            lines += _deeper(BY_ROW_LINES, 1)
+        if not selecting:
+            return [*lines, "    at, count, first = first, last, last"]
         counted = [f"f{at} += np.uint64({one})" for at, one in enumerate(selecting[:-1])]
         lines += [
-            f"    last = min(first + np.uint64({BLOCK_ROWS}), np.uint64(rows))",
             "    at, count = np.uint64(0), np.uint64(0)",
             "    for i in range(first, last):",
             *_deeper(body.lines_for(selecting), 2),
@@ -391,25 +393,33 @@ class _Ending:
         lines = [f"i = {'np.uint64(selected[n])' if selecting else 'n'}"]
         lines += chain.body.lines_for([*looked_up, *keys, *updates], selecting)
         in_group = []
-        if self._has_times:
-            in_group.append("time = times[i]")
         if has_slices:
-            in_group += ["if np.uint64(time - begin) >= width:", "    break"]
-        in_group += [
-            *keys,
-            "r = groups[np.uint64(index[hashed >> shift])]",
-            f"if not ({' & '.join(self._compared)}):",
-            "    break",
-            *updates,
-        ]
-        if self._has_times:
-            in_group.append(f"moment = {'min' if has_slices else 'max'}(moment, time)")
+            in_group += ["if by_row:", "    time = times[i]"]
+            in_group += ["    if np.uint64(time - begin) >= width:", "        break"]
+        in_group += [*self._group_lines(keys), *updates]
+        if has_slices:
+            in_group += ["if by_row:", "    moment = min(moment, time)"]
+        elif self._has_times:
+            in_group.append("moment = max(moment, times[i])")
         if not looked_up:
             return [*lines, *in_group]
         lines += [f"if {looked_up[-1]}:", *_deeper(in_group, 1), "else:"]
         for at, one in enumerate(looked_up, len(selecting)):  # rows that pass cost no addition
             lines.append(f"    f{at} += np.uint64(not {one})")
         return lines
+
+    def _group_lines(self, keys: Sequence[str]) -> list[str]:
+        """Return the lines that set `r` to a row's group, or leave the loop."""
+        if self._direct is None:
+            found = f"not ({' & '.join(self._compared)})"
+            return [*keys, "r = groups[np.uint64(index[hashed >> shift])]", f"if {found}:", *_BREAK]
+        return [
+            f"spot = half + {self._chain.places[self._direct]}",
+            "r = groups[np.uint64(direct[spot])]",
+            "if r.slice != slice_:",
+            *_deeper(keys, 1),
+            *_BREAK,
+        ]
 
     def _missed_lines(self) -> list[str]:
         """Return the lines that let the first look at the index find a row's group from now on."""
@@ -433,6 +443,7 @@ class _Ending:
             *_deeper(self._new, 1),
             "index[place] = index[home]",
             "index[home] = group",
+            *([] if self._direct is None else ["direct[spot] = group"]),
         ]
 
     def _count_lines(self) -> list[str]:
@@ -450,7 +461,8 @@ class _Ending:
         return lines
 
 
-_STOP = ("    done = False", "    break")
+_BREAK = ("    break",)
+_STOP = ("    done = False", *_BREAK)
 _WIDE = ("np.int64", "np.uint64")
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..aggregates.accumulator import Accumulator
     from ..process import InstanceContext
 
-__all__ = ["GOLDEN", "GROUPS_MAX", "GROUPS_MIN", "LoopGroups", "extent_of"]
+__all__ = ["GOLDEN", "GROUPS_MAX", "GROUPS_MIN", "LoopGroups"]
 
 GOLDEN = 0x9E3779B1
 """2^32 by the golden ratio, odd. Codes are multiplied by it before a loop reads them, so that they
@@ -57,6 +57,7 @@ class LoopGroups:
             records have codes times `GOLDEN`.
         context: whose memory for state it takes.
         bytes_max: how much of it, nearly.
+        places: how many places of a table tell groups; 0 if none do.
         by_time: whether they are told by event time.
 
     Attributes:
@@ -65,6 +66,8 @@ class LoopGroups:
             place is its hash's first k bits, or one behind it.
         marks: int64 (4,): the number of the next group; the first one for which there is no room;
             the earliest event time of their rows if they are told by time, else the latest; 64 − k.
+        direct: int32 (2 × places,): the number of the last group of each place, of slices of even
+            number, then of odd number; 0 where there is none.
         texts: of each other key of text, by its number, its codes.
     """
 
@@ -78,6 +81,7 @@ class LoopGroups:
         context: InstanceContext,
         bytes_max: int,
         *,
+        places: int,
         by_time: bool,
     ) -> None:
         self.before, self.record, self.values = before, record, dict(values)
@@ -105,6 +109,7 @@ class LoopGroups:
         self._groups_max = groups_max = min(GROUPS_MAX, fitting)
         self.marks = np.array([1, 0, self._no_time_ns, 0], np.int64)
         self.records, self.index = np.empty(0, record), np.empty(0, np.int32)
+        self.direct = np.zeros(2 * places, np.int32)
         self._resize(min(_GROUPS_AT_FIRST, groups_max))
         self.clear()
 
@@ -112,11 +117,14 @@ class LoopGroups:
         """Return the number of groups."""
         return int(self.marks[_USED]) - 1
 
-    def is_for(self, before: Schema, record: np.dtype[Any], values: Mapping[int, Column]) -> bool:
-        """Whether it is made for such rows, with the same codes of keys."""
+    def is_for(
+        self, before: Schema, record: np.dtype[Any], values: Mapping[int, Column], places: int
+    ) -> bool:
+        """Whether it is made for such rows, with the same codes of keys and as many places."""
         return (
             self.before == before
             and self.record == record
+            and len(self.direct) == 2 * places
             and self.values.keys() == values.keys()
             and all(self.values[number] is values[number] for number in values)
         )
@@ -150,6 +158,7 @@ class LoopGroups:
         for texts in self.texts.values():
             texts.forget_if_many()
         self.index.fill(0)
+        self.direct.fill(0)
         self.marks[[_USED, _TIME]] = 1, self._no_time_ns
 
     def close(self) -> None:
@@ -197,6 +206,7 @@ class LoopGroups:
     def _resize(self, capacity: int) -> None:
         bits = (2 * capacity - 1).bit_length()
         nbytes = (1 + capacity) * self.record.itemsize + (self.index.itemsize << bits)
+        nbytes += self.direct.nbytes
         budget, operator = self._context.state_budget, self._context.operator_id
         budget.take(operator, nbytes, len(self))
         budget.give_back(operator, self._taken_bytes)
@@ -224,13 +234,3 @@ def _enter(index: Any, hashes: Any, shift: Any) -> None:
         while index[place] > 0:
             place = (place + np.uint64(1)) & mask
         index[place] = group
-
-
-@njit(cache=True, nogil=True)
-def extent_of(times: Any) -> tuple[int, int]:
-    """Return the earliest and the latest of some times, at least one, in one pass."""
-    earliest = latest = times[0]
-    for at in range(len(times)):
-        earliest = min(earliest, times[at])
-        latest = max(latest, times[at])
-    return earliest, latest

@@ -25,9 +25,10 @@ import numpy as np
 from ...state.keys import hash_keys
 from ...transport.wire.batch import Batch
 from .aggregation import Aggregation, evaluated_inputs
+from .block_times import NO_BLOCK_TIMES, BlockTimes, block_times
 from .deltas import deltas_of, deltas_of_loop, mark_of
 from .group_state import GroupState
-from .loop_groups import GROUPS_MAX, GROUPS_MIN, LoopGroups, extent_of
+from .loop_groups import GROUPS_MAX, GROUPS_MIN, LoopGroups
 from .partial_aggregation import TABLE_BYTES_MAX
 from .reduction import Reduction
 from .slices import TimeSlices, WholeInput, slices_of
@@ -139,25 +140,29 @@ class PartialWindows:
 
     # -- rows that a compiled loop aggregates -------------------------------------------------
 
-    def takes_from_loop(self, batch: Batch) -> bool:
-        """Whether a loop may aggregate what comes of these rows: none is late, and there is room.
+    def takes_from_loop(self, batch: Batch) -> BlockTimes | None:
+        """Return the times that a loop needs to aggregate what comes of these rows.
 
-        A loop neither passes rows on nor refuses them.
+        None if it may not: one may be late, or there is no room. A loop neither passes rows on nor
+        refuses them.
         """
         is_aside = self._reduction is not None and self._reduction.is_aside
         most_bytes = max(TABLE_BYTES_MAX // _BYTES_PER_INPUT_BYTE, batch.nbytes)
         if is_aside or not self._has_room(most_bytes):
-            return False
+            return None
         slices = self._slices
         if not isinstance(slices, TimeSlices):
-            return isinstance(slices, WholeInput)
+            return NO_BLOCK_TIMES if isinstance(slices, WholeInput) else None
         if batch.times is None:
-            return False
-        first_ns, last_ns = extent_of(batch.times)
+            return None
+        times = block_times(batch.times)
+        first_ns, last_ns = int(times.earliest.min()), int(times.latest.max())
         if not slices.has_room_for(first_ns, last_ns):
-            return False
+            return None
         open_to_ns = self._watermark_ns - self._asked.allowed_lateness_ns
-        return self._watermark_ns == NO_WATERMARK_NS or first_ns >= slices.open_from_ns(open_to_ns)
+        if self._watermark_ns != NO_WATERMARK_NS and first_ns < slices.open_from_ns(open_to_ns):
+            return None
+        return times
 
     @property
     def loop_groups(self) -> LoopGroups:
@@ -166,13 +171,13 @@ class PartialWindows:
         return self._in_loop
 
     def make_room(
-        self, before: Schema, record: np.dtype[Any], values: Mapping[int, Column]
+        self, before: Schema, record: np.dtype[Any], values: Mapping[int, Column], places: int
     ) -> list[Batch]:
         """Make room for a group at least; return the deltas that had to leave for it.
 
         Args:
             before: the columns of the rows that the loop aggregates.
-            record, values: as for `LoopGroups`.
+            record, values, places: as for `LoopGroups`.
 
         Raises:
             StateFullError: the worker's memory for state is used up.
@@ -181,7 +186,7 @@ class PartialWindows:
         deltas = []
         if self._groups is not None and len(self._groups) and self._keeps_order:
             deltas = self.flush("order")
-        if groups is not None and groups.is_for(before, record, values):
+        if groups is not None and groups.is_for(before, record, values, places):
             return deltas if groups.grow() else [*deltas, *self.flush("table")]
         if groups is not None:
             deltas += self.flush("columns")
@@ -197,6 +202,7 @@ class PartialWindows:
             values,
             self._context,
             TABLE_BYTES_MAX,
+            places=places,
             by_time=isinstance(self._slices, TimeSlices),
         )
         return deltas

@@ -209,6 +209,35 @@ def test_rows_of_several_blocks_are_counted_once_though_the_table_is_often_full(
     assert counted == expected
 
 
+def test_groups_at_places_of_a_table_and_blocks_within_a_slice_are_those_of_the_operators() -> None:
+    random = np.random.default_rng(1)
+    table = _names(9, "inner")
+    asked = Aggregation(
+        ("name",), TimeWindow("t", 1000 * US, 1000 * US, 0), (F.count().alias("n"),)
+    )
+    taken, expected = _partial(asked), _partial(asked)
+    chain = AggregatingChain((FILTER, table), taken, "compiled")
+    mine, theirs = [], []
+    # Two windows after one another, then mixed; one window, backwards; the same again.
+    for first, step, disorder, flushes in (
+        *((650, 1, 0, False), (700, 1, 600, True)),
+        *((1800, -1, 0, True), (1800, -1, 0, True)),
+    ):
+        times = (first + step * np.arange(700) + random.integers(0, disorder + 1, 700)) * US
+        rows = _rows([0] * 700, times.tolist())
+        rows = rows.with_column("i16", (np.arange(700) % 5 > 0).astype(np.int16))
+        rows = rows.with_column("i32", random.integers(-1, 5, 700).astype(np.int32))
+        passed = chain.aggregate(rows)
+        count, _ = _one_by_one(expected, table, rows)
+        assert passed is not None and passed.rows == count
+        if flushes:
+            mine.append(taken.flush("end"))
+            theirs.append(expected.flush("end"))
+    for one, other in zip(mine, theirs, strict=True):
+        assert _as_bits(one, 1) == _as_bits(other, 1)
+        assert [batch.times[0] for batch in one] == [batch.times[0] for batch in other]
+
+
 def test_groups_by_several_columns_of_a_table_have_hashes_of_their_own() -> None:
     numbers = np.arange(900)
     table = BroadcastTable(TableJoin((("u32", "number"),), how="inner"), instance_context())
