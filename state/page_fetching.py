@@ -35,6 +35,7 @@ from .index import (
     node_of,
 )
 from .log import CHUNK_BYTES_MIN
+from .page_advice import GAP_PAGES_MAX_IN_ORDER, MADV_WILLNEED, PAGE_SHIFT, advise_pages
 from .page_file import MADV_POPULATE_WRITE
 
 if TYPE_CHECKING:
@@ -49,11 +50,9 @@ FETCHED_ROWS_MAX = 8192
 _PATIENCE = 64
 """For so many batches after one that read from the disk pages are fetched ahead."""
 
-_PAGE_SHIFT = 12
 _GAP_PAGES_MAX = 4
-"""Pages between two that are wanted are read with them if they are not more."""
-_GAP_PAGES_MAX_IN_ORDER = 16
-"""The same where pages are met in their order, and so need no memory for long."""
+"""Pages between two that are wanted are read with them if they are not more; of those that are met
+in their order, and so need no memory for long, GAP_PAGES_MAX_IN_ORDER."""
 
 PIECE_BYTES = 4 << 20
 """Keys in the order of their records come in pieces of so much of the log at most."""
@@ -64,12 +63,7 @@ _NO_PLACE = _ROWS_MAX = (1 << 32) - 1
 _ROW_MASK = np.uint64(_ROWS_MAX)
 """A record's number and a row are one word while they are sorted."""
 
-_MADV_WILLNEED = 3
-_GRANULE_PAGES = CHUNK_BYTES_MIN >> _PAGE_SHIFT
-
-_madvise: Any = types.ExternalFunction(
-    "madvise", types.int32(types.int64, types.uint64, types.int32)
-)
+_GRANULE_PAGES = CHUNK_BYTES_MIN >> PAGE_SHIFT
 
 
 class PageFetcher:
@@ -193,7 +187,7 @@ class PageFetcher:
         if stop <= start:  # records that are not there yet
             return min(start + _NEW_RECORDS_MAX, len(packed))
         places = (packed[start:stop] >> np.uint64(32)).view(np.int64)
-        self._ask(places, _GAP_PAGES_MAX_IN_ORDER)
+        self._ask(places, GAP_PAGES_MAX_IN_ORDER)
         return stop
 
     def _fetch(self, hashes: npt.NDArray[np.uint64]) -> None:
@@ -214,7 +208,7 @@ class PageFetcher:
             stride,
             np.ascontiguousarray(places),
             gap_pages,
-            _MADV_WILLNEED,
+            MADV_WILLNEED,
         )
 
 
@@ -261,21 +255,19 @@ def _find_places(place: Any, at: Any, buckets: Any, ranks: Any, hashes: Any, pla
 )
 def _advise(base: int, on_disk: Any, stride: int, places: Any, gap_pages: int, advice: int) -> None:
     """Advise the kernel of the pages on disk of records, ascending, and small gaps between them."""
-    first, last = -1, -1
+    begin, first, last = base >> PAGE_SHIFT, -1, -1
     for row in range(len(places)):
         if places[row] < 0:
             continue
         start = places[row] * stride
-        for page in range(start >> _PAGE_SHIFT, ((start + stride - 1) >> _PAGE_SHIFT) + 1):
+        for page in range(start >> PAGE_SHIFT, ((start + stride - 1) >> PAGE_SHIFT) + 1):
             if page <= last or not on_disk[page // _GRANULE_PAGES]:
                 continue
             if last >= 0 and page - last > gap_pages:
-                nbytes = np.uint64((last - first + 1) << _PAGE_SHIFT)
-                _madvise(base + (first << _PAGE_SHIFT), nbytes, advice)
+                advise_pages(begin + first, begin + last, advice)
                 first = page
             elif last < 0:
                 first = page
             last = page
     if last >= 0:
-        nbytes = np.uint64((last - first + 1) << _PAGE_SHIFT)
-        _madvise(base + (first << _PAGE_SHIFT), nbytes, advice)
+        advise_pages(begin + first, begin + last, advice)

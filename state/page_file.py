@@ -67,9 +67,7 @@ class PageFile:
         try:
             self._open()
             os.posix_fallocate(self._fd, offset, nbytes)
-            written = 0
-            while written < nbytes:
-                written += os.pwrite(self._fd, memoryview(held)[written:], offset + written)
+            _write_all(self._fd, memoryview(held), offset)
             _map(address, nbytes, mmap.MAP_SHARED | _MAP_FIXED, self._fd, offset)
         except OSError as error:
             raise self._error(error) from None
@@ -111,9 +109,25 @@ class PageFile:
         except OSError as error:
             raise self._error(error) from None
 
-    def memory(self, nbytes: int) -> npt.NDArray[np.uint8]:
-        """Return `words` as bytes: uint8 (nbytes,)."""
-        return self.words(-(-nbytes // 8)).view(np.uint8)[:nbytes]
+    def holding(self, content: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """Return the same bytes in a file of their own, freed with the array; raise as `back`.
+
+        They are being written to the disk from now on, and can only be read: uint8 (n,).
+        """
+        nbytes = -(-content.size // mmap.PAGESIZE) * mmap.PAGESIZE
+        try:
+            fd = _nameless(self._directory)
+            try:
+                os.posix_fallocate(fd, 0, nbytes)
+                _write_all(fd, content.data, 0)
+                _libc().sync_file_range(fd, 0, nbytes, _SYNC_FILE_RANGE_WRITE)
+                mapping = mmap.mmap(fd, nbytes, prot=mmap.PROT_READ)
+                mapping.madvise(mmap.MADV_RANDOM)
+                return np.frombuffer(mapping, np.uint8, content.size)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise self._error(error) from None
 
     def close(self) -> None:
         """Free the file once nothing is mapped any more."""
@@ -142,6 +156,12 @@ def release_pages(words: npt.NDArray[np.uint64]) -> None:
     address = -(-words.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
     whole = (words.ctypes.data + words.nbytes - address) // mmap.PAGESIZE * mmap.PAGESIZE
     _libc().madvise(address, max(whole, 0), mmap.MADV_DONTNEED)
+
+
+def _write_all(fd: int, content: memoryview, offset: int) -> None:
+    written = 0
+    while written < content.nbytes:
+        written += os.pwrite(fd, content[written:], offset + written)
 
 
 def _nameless(directory: str) -> int:

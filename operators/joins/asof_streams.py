@@ -212,7 +212,8 @@ class JoinAsOf(QueuedJoin):
     def _free(self) -> None:
         """Drop rows that are no longer needed, and keys that hold none, once they are many."""
         lefts, rights, latest, waiting = self._arrays()
-        dropped = [lefts.drop_unowned(waiting), rights.drop_unowned(latest)]
+        pages = self._pages
+        dropped = [lefts.drop_unowned(waiting, pages), rights.drop_unowned(latest, pages)]
         assert self._store is not None
         if any(dropped) and len(self._store) > 2 * (lefts.count + rights.count) + _KEYS_MIN:
             self._store.delete(self._store.initial(self._store.scan()[0]))

@@ -9,6 +9,7 @@ batches can lie on the disk.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from ...transport.wire.batch import Batch, batch_of_block
 from ...transport.wire.block import gather_block_of_pieces
 from ...transport.wire.placed_batch import copy_to
 from ...transport.wire.types import Schema
+from .log_passes import take_in_pass
 
 __all__ = ["RowLog", "take_of_logs"]
 
@@ -89,7 +91,7 @@ class RowLog:
     def spill(self, pages: PageFile) -> None:
         """Put the oldest batch in memory into a file of its own; raise as `PageFile.back`."""
         at = self._on_disk
-        batch = self._batches[at] = copy_to(self._batches[at], pages.memory)
+        batch = self._batches[at] = copy_to(self._batches[at], pages.holding)
         self._sources[at] = batch.sources(with_times=False)[0]
         self._on_disk += 1
         self.nbytes -= self._sizes[at]
@@ -97,10 +99,17 @@ class RowLog:
 
     def take(self, numbers: Int64s) -> Batch:
         """Return the rows of these numbers in this order; there is at least one in the log."""
+        if self._on_disk and len(numbers):
+            return take_in_pass(*self.pieces, self.on_disk, numbers, self.schema)
         if len(self._batches) == 1:
             return self._batches[0].take(numbers)
         block = gather_block_of_pieces(*self.pieces, numbers, self.schema.names)
         return batch_of_block(self.schema, numbers.size, block, 0)
+
+    @property
+    def on_disk(self) -> npt.NDArray[np.bool_]:
+        """Which batches are on the disk, bool (batches,)."""
+        return np.arange(len(self._batches)) < self._on_disk
 
     @property
     def schema(self) -> Schema:
@@ -122,12 +131,53 @@ class RowLog:
                 yield batch.slice(here, until)
             start += batch.num_rows
 
-    def keep_only(self, numbers: Int64s) -> None:
-        """Drop all rows but these, which are numbered anew from 0."""
+    def keep_only(self, numbers: Int64s, pages: PageFile | None = None) -> None:
+        """Drop all rows but these, which are numbered anew from 0.
+
+        If rows are on the disk, the numbers ascend, and those rows stay there: in `pages`.
+        """
+        if pages is not None and self._on_disk:
+            self._keep_in_pieces(numbers, pages)
+            return
         kept = self.take(numbers) if len(numbers) else None
         RowLog.__init__(self)
         if kept is not None:
             self.append(kept)
+
+    def _keep_in_pieces(self, numbers: Int64s, pages: PageFile) -> None:
+        """Keep rows batch by batch: together they are more than the memory holds."""
+        batches, starts, on_disk = self._batches[::-1], self._starts, self._on_disk
+        ends = np.searchsorted(numbers, starts[1 : len(batches) + 1]).tolist()
+        RowLog.__init__(self)
+        loose: list[Batch] = []
+        for at, (first, stop) in enumerate(pairwise((0, *ends))):
+            batch = batches.pop()
+            is_whole = stop - first == batch.num_rows
+            if at == on_disk or is_whole or sum(one.nbytes for one in loose) > _BATCH_BYTES_MAX:
+                self._put_on_disk(loose, pages)
+            rows = numbers[first:stop] - starts[at]
+            if not len(rows):
+                continue
+            if at >= on_disk:
+                self.append(batch if is_whole else batch.take(rows))
+            elif is_whole:
+                self._add_on_disk(batch)
+            else:
+                loose.append(_take_on_disk(batch, rows))
+        self._put_on_disk(loose, pages)
+
+    def _put_on_disk(self, loose: list[Batch], pages: PageFile) -> None:
+        """Put batches, as one, on the disk after all that is there; the list is empty then."""
+        if loose:
+            self._add_on_disk(copy_to(Batch.concat(loose), pages.holding))
+            loose.clear()
+
+    def _add_on_disk(self, batch: Batch) -> None:
+        self._batches.append(batch)
+        self._sizes.append(batch.nbytes)
+        self._on_disk += 1
+        self.spilled_bytes += batch.nbytes
+        self._note(len(self._batches) - 1)
 
 
 def take_of_logs(logs: Sequence[RowLog], counts: Int64s, numbers: Int64s) -> Batch:
@@ -147,13 +197,20 @@ def take_of_logs(logs: Sequence[RowLog], counts: Int64s, numbers: Int64s) -> Bat
     rows = np.array([some[-1] for some in starts])
     begins = np.cumsum(rows) - rows
     ends = [some[1:] + begin for some, begin in zip(starts, begins, strict=True)]
-    block = gather_block_of_pieces(
-        np.concatenate(sources),
-        np.concatenate([np.zeros(1, np.int64), *ends]),
-        numbers + np.repeat(begins, counts),
-        logs[0].schema.names,
-    )
-    return batch_of_block(logs[0].schema, numbers.size, block, 0)
+    schema, together = logs[0].schema, np.concatenate(sources)
+    bounds = np.concatenate([np.zeros(1, np.int64), *ends])
+    numbers = numbers + np.repeat(begins, counts)
+    on_disk = np.concatenate([log.on_disk for log in logs])
+    if on_disk.any() and len(numbers):
+        return take_in_pass(together, bounds, on_disk, numbers, schema)
+    block = gather_block_of_pieces(together, bounds, numbers, schema.names)
+    return batch_of_block(schema, numbers.size, block, 0)
+
+
+def _take_on_disk(batch: Batch, rows: Int64s) -> Batch:
+    starts = np.array([0, batch.num_rows])
+    sources = batch.sources(with_times=False)
+    return take_in_pass(sources, starts, np.ones(1, np.bool_), rows, batch.schema)
 
 
 def _converted(rows: Batch, schema: Schema) -> Batch:

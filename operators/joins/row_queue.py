@@ -12,6 +12,7 @@ from .asof_kernels import NONE
 from .row_log import RowLog
 
 if TYPE_CHECKING:
+    from ...state.page_file import PageFile
     from ...transport.wire.batch import Batch
 
 __all__ = ["NONE", "RowQueue"]
@@ -73,11 +74,12 @@ class RowQueue:
             yield batch.with_times(self.times[first : first + batch.num_rows])
             first += batch.num_rows
 
-    def drop_unowned(self, heads: Int64s) -> bool:
+    def drop_unowned(self, heads: Int64s, pages: PageFile) -> bool:
         """Drop the rows without an owner if they are more than the others, and number anew.
 
         Args:
             heads: the row that each owner holds, by record; these get their new numbers.
+            pages: where rows are that are on the disk.
 
         Returns:
             whether rows were dropped.
@@ -98,7 +100,7 @@ class RowQueue:
             (self.times, self.owners, self.following), (times, keys, following), strict=True
         ):
             array[: self.count] = kept
-        self.log.keep_only(owned)
+        self.log.keep_only(owned, pages)
         return True
 
     def _resize(self, rows: int) -> None:

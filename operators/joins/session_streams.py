@@ -148,7 +148,7 @@ class JoinSessions(QueuedJoin):
         self._emit_joined(sessions, out)
         for side, queue in enumerate(self._queues):
             disown_rows(sessions, *self._chains(side))
-            queue.drop_unowned(self._chains(side)[2])
+            queue.drop_unowned(self._chains(side)[2], self._pages)
         slots = self._pool.field("group")[sessions]
         self._pool.free(sessions)
         self._pool.drop_keys(slots)

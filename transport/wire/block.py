@@ -131,9 +131,19 @@ def gather_block_of_pieces(
     Raises:
         InputError: a row does not exist, or a column would hold more than 2 GiB of text.
     """
+    return block_of_located(sources, *locate(numbers, starts), names)
+
+
+def locate(numbers: npt.NDArray[np.int64], starts: Table) -> tuple[Table, Table]:
+    """Return the piece of each row, and its number there, int64 (m,) each; else as above."""
     pieces, rows = np.empty((2, numbers.size), _INT64)
     if not piece_kernels.locate_rows(numbers, starts, pieces, rows):
         checked_size(kernels.BAD_INDEX)
+    return pieces, rows
+
+
+def block_of_located(sources: Table, pieces: Table, rows: Table, names: Sequence[str]) -> Block:
+    """Return a private block of rows that `locate` has found; else as above."""
     size = checked_size(piece_kernels.gather_piece_bytes(sources, pieces, rows), names)
     memory = np.empty(size, _BYTES)
     layout = np.empty((sources.shape[1], kernels.LAYOUT_ENTRIES), _INT64)

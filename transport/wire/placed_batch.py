@@ -13,11 +13,10 @@ from .block import Block, concat_block
 __all__ = ["copy_to"]
 
 
-def copy_to(batch: Batch, take: Callable[[int], npt.NDArray[np.uint8]]) -> Batch:
-    """Return the same rows in memory that `take` returns for a number of bytes."""
+def copy_to(batch: Batch, place: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.uint8]]) -> Batch:
+    """Return the same rows in memory that `place` returns, with the bytes that it is given."""
     block = concat_block(batch.sources(batch.has_times), batch.schema.names)
-    memory = take(block.memory.size)
-    memory[:] = block.memory
+    memory = place(block.memory)
     memory.flags.writeable = False
     placed = Block(memory, block.layout, received=False)
     return batch_of_block(batch.schema, batch.num_rows, placed, batch.origin_ns)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from whale_ray.configs.errors import InputError
 from whale_ray.operators.joins import row_log
 from whale_ray.operators.joins.row_log import RowLog
+from whale_ray.state.page_file import PageFile
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.types import Schema
 
@@ -47,27 +48,50 @@ PIECES = st.lists(
 )
 
 
-@given(PIECES, st.integers(1, 2_000), st.randoms(use_true_random=False))
+@given(PIECES, st.integers(1, 2_000), st.integers(0, 4), st.randoms(use_true_random=False))
 def test_rows_are_those_of_one_batch(
-    pieces: list[list[dict[str, Any]]], batch_bytes: int, random: Any
+    pieces: list[list[dict[str, Any]]], batch_bytes: int, spilled: int, random: Any
 ) -> None:
     log = RowLog()
     batches = [Batch.from_rows(rows, SCHEMA) for rows in pieces]
     limits = {"_BATCH_BYTES_MAX": batch_bytes, "_SPILLED_BYTES_MIN": batch_bytes // 2}
+    pages = PageFile("join")
     with mock.patch.multiple(row_log, **limits):
         for batch in batches:
             log.append(batch)
-    together = Batch.concat(batches)
-    count = together.num_rows
-    numbers = np.array([random.randrange(count) for _ in range(2 * count)], np.int64)
-    assert log.take(numbers).to_pylist() == together.take(numbers).to_pylist()
-    first, stop = sorted((random.randint(0, count), random.randint(0, count)))
-    found = [row for batch in log.between(first, stop) for row in batch.to_pylist()]
-    assert found == together.slice(first, stop).to_pylist()
-    if len(numbers):
-        log.keep_only(numbers[::3].copy())
-        everything = np.arange(len(numbers[::3]))
-        assert log.take(everything).to_pylist() == together.take(numbers[::3]).to_pylist()
+            if spilled and log.next_to_spill:
+                spilled -= 1
+                log.spill(pages)
+        together = Batch.concat(batches)
+        count = together.num_rows
+        numbers = np.array([random.randrange(count) for _ in range(2 * count)], np.int64)
+        assert log.take(numbers).to_pylist() == together.take(numbers).to_pylist()
+        first, stop = sorted((random.randint(0, count), random.randint(0, count)))
+        found = [row for batch in log.between(first, stop) for row in batch.to_pylist()]
+        assert found == together.slice(first, stop).to_pylist()
+        before = log.spilled_bytes
+        for share in (0.8, 0.3):  # rows that ascend: those on the disk stay there
+            kept = np.flatnonzero([random.random() < share for _ in range(count)])
+            log.keep_only(kept, pages)
+            together, count = together.take(kept), len(kept)
+            numbers = np.array([random.randrange(count) for _ in range(count)], np.int64)
+            if count:
+                assert log.take(numbers).to_pylist() == together.take(numbers).to_pylist()
+                log.append(batches[0])
+                together = Batch.concat([together, batches[0]])
+                count = together.num_rows
+            else:
+                break
+        assert log.spilled_bytes <= before
+
+
+def test_rows_kept_in_any_order_are_numbered_in_it() -> None:
+    log = RowLog()
+    for first in (0, 2_000, 2_100):
+        log.append(Batch.from_pydict({"number": np.arange(first, first + 100)}))
+    numbers = np.array([210, 3, 7, 205])
+    log.keep_only(numbers)
+    assert log.take(np.arange(4))["number"].tolist() == [2_110, 3, 7, 2_105]
 
 
 def test_a_row_that_is_not_there_is_refused() -> None:
