@@ -191,6 +191,9 @@ def log_from_yaml(text: str, where: str) -> tuple[str, tuple[OptimizerDecision, 
             msg = f"{where}: it is of version {version} of {_KEY}, this is {_VERSION}"
             raise InputError(msg)
         return str(content["topology"]), tuple(_step(one) for one in content["steps"])
+    except RecursionError as error:
+        msg = f"{where}: not the log of an optimization ({_KEY}): it is nested too deeply"
+        raise InputError(msg) from error
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
         msg = f"{where}: not the log of an optimization ({_KEY}): {error!r}"
         raise InputError(msg) from error

@@ -44,7 +44,8 @@ def new_token() -> str:
 
 def tokens_match(given: str, token: str) -> bool:
     """Whether a token is the right one; takes the same time for each."""
-    return hmac.compare_digest(given.encode(), token.encode())
+    # Bytes of a header that are no text stand as surrogates.
+    return hmac.compare_digest(given.encode(errors="surrogateescape"), token.encode())
 
 
 def ask_for_end(folder: Path, how: str) -> None:

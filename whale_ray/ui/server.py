@@ -1,14 +1,16 @@
 """The page's server: what it answers, and to whom.
 
-It listens on the loopback alone, answers only requests that name it so (a page of a stranger whose
-name leads here is refused), and only reads: what changes anything needs the token, which is printed
-where the server was started. Everything is JSON; the browser makes text of it, never HTML.
+It listens on the loopback alone, and answers only requests that name it so (a page of a stranger
+whose name leads here is refused) and come from its own page, or from none. It only reads: what
+changes anything needs the token, which is printed where the server was started. Everything is JSON;
+the browser makes text of it, never HTML.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,7 @@ LOOPBACK = "127.0.0.1"
 TOKEN_HEADER = "X-Whale-Ray-Token"  # the header's name, not a token
 
 STATIC = Path(__file__).with_name("static")
-_OWN_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
+_OWN_NAME = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
 _POLL_S = 0.5
 _BODY_BYTES_MAX = 1024 * 1024
 _FRAMES = "http://localhost:* http://127.0.0.1:*"
@@ -140,14 +142,13 @@ class UiServer:
     # --- topologies and the optimizer -----------------------------------------------------------
 
     async def _topology(self, request: web.Request) -> web.StreamResponse:
-        return web.json_response(specs.drawn_topology(await request.text()))
+        return web.json_response(specs.drawn_topology(await _text(request)))
 
     async def _optimization(self, request: web.Request) -> web.StreamResponse:
-        text = await request.text()
-        return web.json_response(specs.optimized(text))
+        return web.json_response(specs.optimized(await _text(request)))
 
     async def _optimizer_log(self, request: web.Request) -> web.StreamResponse:
-        return web.json_response(specs.drawn_log(await request.text()))
+        return web.json_response(specs.drawn_log(await _text(request)))
 
     # --- actions --------------------------------------------------------------------------------
 
@@ -195,11 +196,9 @@ class UiServer:
 
 @web.middleware
 async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse who names another host; make errors one line; add the headers for safety."""
+    """Refuse strangers; make errors one line; add the headers for safety."""
     try:
-        if (request.url.host or "") not in _OWN_NAMES:
-            why = f"this page is at {LOOPBACK} alone, not at {request.host!r:.80}"
-            raise _refusal(web.HTTPForbidden, why)
+        _refuse_strangers(request)
         response = await handler(request)
     except ConnectionResetError:  # the browser left while it was sent events
         return web.Response(status=499)
@@ -213,14 +212,32 @@ async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     return response
 
 
+def _refuse_strangers(request: web.Request) -> None:
+    """Refuse who names another host, in whatever way, and the script of another page."""
+    named = request.rel_url.host or request.host
+    if not (_OWN_NAME.fullmatch(request.host) and _OWN_NAME.fullmatch(named)):
+        raise _refusal(web.HTTPForbidden, f"this page is at {LOOPBACK} alone, not at {named!r:.80}")
+    origin = request.headers.get("Origin", f"http://{request.host}")
+    if origin.lower() != f"http://{request.host}".lower():
+        raise _refusal(web.HTTPForbidden, f"only this page may ask, not one of {origin!r:.80}")
+
+
 def _refusal(kind: type[web.HTTPException], why: str) -> web.HTTPException:
     return kind(text=json.dumps({"error": why}), content_type="application/json")
 
 
+async def _text(request: web.Request) -> str:
+    """Return the body, which is in UTF-8 whatever its header says."""
+    try:
+        return (await request.read()).decode()
+    except UnicodeDecodeError as error:
+        raise _refusal(web.HTTPBadRequest, "expected text in UTF-8") from error
+
+
 async def _json(request: web.Request) -> dict[str, Any]:
     try:
-        asked = json.loads(await request.text())
-    except ValueError as error:
+        asked = json.loads(await _text(request))
+    except (ValueError, RecursionError) as error:
         raise _refusal(web.HTTPBadRequest, "expected JSON") from error
     if not isinstance(asked, dict):
         raise _refusal(web.HTTPBadRequest, "expected a JSON object")

@@ -86,8 +86,10 @@ class Served:
     def get(self, path: str, **more: Any) -> requests.Response:
         return requests.get(self.url + path, timeout=TIMEOUT_S, **more)
 
-    def post(self, path: str, body: str, token: str | None = None) -> requests.Response:
-        headers = {} if token is None else {TOKEN_HEADER: token}
+    def post(
+        self, path: str, body: str | bytes, token: str | None = None, **headers: str
+    ) -> requests.Response:
+        headers |= {} if token is None else {TOKEN_HEADER: token}
         return requests.post(self.url + path, body, headers=headers, timeout=TIMEOUT_S)
 
 
@@ -203,15 +205,30 @@ def test_a_hostile_row_is_told_as_json_text(served):
     assert "<img src=x onerror=alert(1)>" in answer.json()["now"]["end"]["traceback"]
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8267", "169.254.1.1", "0.0.0.0"])
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:8267", "169.254.1.1", "0.0.0.0", "a@127.0.0.1", "[::1", "\xff"],
+)
 def test_a_request_to_another_name_is_refused(served, host):
     """A stranger's page can let its own name lead to the loopback (DNS rebinding)."""
     answer = served.get("/api/jobs", headers={"Host": host})
     assert answer.status_code == 403
-    assert host.split(":")[0] in answer.json()["error"]
+    assert answer.json()["error"].startswith("this page is at 127.0.0.1 alone, not at ")
 
 
-@pytest.mark.parametrize("token", [None, "", "another", TOKEN + "x"])
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "\xff"])
+def test_the_script_of_another_page_is_refused(served, origin):
+    """A browser sends it without asking, though the other page cannot read the answer."""
+    own = served.post("/api/topology", TSPEC, Origin=served.url)
+    assert own.status_code == 200
+    for path in ("/api/topology", "/api/jobs/any-0/end"):
+        answer = served.post(path, TSPEC, TOKEN, Origin=origin)
+        assert answer.status_code == 403
+        assert answer.json()["error"].startswith("only this page may ask")
+    assert served.get("/api/events", headers={"Origin": origin}, stream=True).status_code == 403
+
+
+@pytest.mark.parametrize("token", [None, "", "another", TOKEN + "x", "\xff"])
 def test_an_action_without_the_token_is_refused(served, token):
     job_id = run_job(served)
     for path in (f"/api/jobs/{job_id}/end", f"/api/jobs/{job_id}/rescale", "/api/submissions"):
@@ -312,11 +329,14 @@ def test_a_topology_is_drawn_and_optimized(served):
     [
         ("/api/topology", TSPEC.replace("ppt_us: 1500", "ppt_uss: 1"), "line 8: unknown field"),
         ("/api/topology", "", "the topology: the file is empty"),
+        ("/api/topology", b"\xff", "expected text in UTF-8"),
         ("/api/optimizer-log", "steps: 1", "not the log of an optimization"),
+        ("/api/optimizer-log", "[" * 100_000, "not the log of an optimization"),
+        ("/api/submissions", "[" * 100_000, "expected JSON"),
     ],
 )
 def test_a_mistake_in_a_text_is_one_line(served, path, text, message):
-    answer = served.post(path, text)
+    answer = served.post(path, text, TOKEN)
     assert answer.status_code == 400
     assert message in answer.json()["error"] and "\n" not in answer.json()["error"]
 
