@@ -3,7 +3,8 @@
 The paper's equations say how busy an instance is that has a core of its own. Here instances share
 workers, and a batch is divided among the workers that it is for; so a plan's throughput is the one
 at which its busiest worker, or all cores together, are busy all the time. A batch is not always
-full: it is sent after `wtl_ns`, and a stage emits as many rows at once as follow from one message.
+full: it is sent after `wtl_ns`, and a stage emits as many rows at once as follow from one message,
+or as it has held back, such as those of a window that ends.
 
 Throughputs are rows that all sources read in a second; `flow` is per such row.
 """
@@ -52,6 +53,8 @@ class PlannedEdge:
         flow: how many rows it carries; one for all instances counts once.
         to_all: whether each worker of the target gets all of them.
         batch_rows: the most rows that are sent together.
+        held_rows: how many rows all instances of the sender together let go at once; 0 if it holds
+            none back.
     """
 
     source: int
@@ -59,6 +62,7 @@ class PlannedEdge:
     flow: float
     to_all: bool
     batch_rows: float
+    held_rows: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,7 @@ def _slice_rows(
     for edge in edges:
         sender = stages[edge.source]
         producers = len(sender.workers)
-        at_once = _emitted(sender, edge, edges, found, stages)
+        at_once = max(_emitted(sender, edge, edges, found, stages), edge.held_rows / producers)
         gathered = rows_per_s * edge.flow / producers * wtl_ns / _NS_PER_S
         found.append(min(edge.batch_rows, max(1.0, at_once, gathered)))
     return found

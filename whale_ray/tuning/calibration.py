@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..plan.logical import LogicalPlan
     from ..plan.physical import Edge, PhysicalPlan, Stage
 
-__all__ = ["CALIBRATION_BATCHES", "MeasuredTopology", "calibrate"]
+__all__ = ["CALIBRATION_BATCHES", "MeasuredTopology", "calibrate", "measured_in"]
 
 CALIBRATION_BATCHES: tuple[int | None, ...] = (None, 1, 8, 64)
 """The batches of the trials, in rows; None is slices that are cut by bytes, whatever batches the
@@ -36,6 +36,7 @@ _FIRST = TrialLength(warm_up_s=4.0, measured_s=0.0)
 _NS_PER_MS = 1e6
 _NS_PER_S = 1e9
 _UNSIZED_ROW_BYTES = 64.0
+_HELD_BACK = 1.25
 
 EdgeKey = tuple[str, int, str, int]
 """An edge in any plan of a topology: its source, its output, its target, its port."""
@@ -53,6 +54,8 @@ class MeasuredTopology:
         edge_flow: the same for edges.
         row_bytes: of each edge, t of Aeolus.
         rows_at_once: of each source, how many rows it reads together.
+        held_rows: of edges whose senders hold rows back, as until a window ends: how many all their
+            instances together let go at once.
         byte_ns: what a byte costs, s of Aeolus.
     """
 
@@ -63,6 +66,7 @@ class MeasuredTopology:
     edge_flow: Mapping[EdgeKey, float]
     row_bytes: Mapping[EdgeKey, float]
     rows_at_once: Mapping[str, float]
+    held_rows: Mapping[EdgeKey, float]
     byte_ns: float
 
     def rows_per_cpu_s(self, trial: Trial, cores: int) -> float:
@@ -94,6 +98,7 @@ class MeasuredTopology:
                 self.edge_flow.get(edge_key(edge), 0.0),
                 isinstance(edge.grouping, All),
                 self._most_rows(edge, settings),
+                self.held_rows.get(edge_key(edge), 0.0),
             )
             for edge in planned.edges
         ]
@@ -205,13 +210,18 @@ def calibrate(
             on_trial(rows)
         changed = in_full_slices(logical) if rows is None else in_batches_of(logical, rows)
         trials[rows] = run_trial(changed, settings, workers, length=length)
-    planned = next(iter(trials.values())).plan
+    return measured_in(trials)
+
+
+def measured_in(trials: Mapping[int | None, Trial]) -> MeasuredTopology:
+    """Return what trials tell, by their batches; the first is the one with the largest."""
+    largest = next(iter(trials.values()))
+    planned = largest.plan
     costs = {
         stage.head: fit_costs([_work(trial, stage) for trial in trials.values()])
         for stage in planned.stages
     }
     stage_flow, edge_flow = _flows(planned, list(trials.values()))
-    largest = trials[batches[0]]
     sent = sent_by_edge(largest.loads)
     row_bytes = {
         edge_key(edge): sent[edge.id].nbytes / sent[edge.id].rows
@@ -227,6 +237,7 @@ def calibrate(
         edge_flow,
         row_bytes,
         _rows_at_once(largest),
+        _held_rows(largest),
         measure_byte_ns(),
     )
 
@@ -285,6 +296,29 @@ def _flows(
             share = sent / taken if taken else 0.0
             edge_flow[edge_key(edge)] = share * stage_flow[stage.head]
     return stage_flow, edge_flow
+
+
+def _held_rows(trial: Trial) -> dict[EdgeKey, float]:
+    """Return how many rows are let go at once over each edge whose sender holds rows back.
+
+    Its slices are larger than what follows from the slices that its instances get: by more than
+    `_HELD_BACK`, since these differ among themselves.
+    """
+    planned, sent = trial.plan, sent_by_edge(trial.loads)
+    found: dict[EdgeKey, float] = {}
+    for sender in planned.stages:
+        taken = _rows_taken(trial, sender)
+        got = 0.0
+        for edge in planned.in_edges(sender.id):
+            load = sent.get(edge.id, EdgeLoad())
+            divided = 1 if isinstance(edge.grouping, All) else len(sender.workers)
+            got = max(got, load.rows / load.slices / divided if load.slices else 0.0)
+        for edge in planned.out_edges(sender.id):
+            load = sent.get(edge.id, EdgeLoad())
+            follow = got * load.rows / taken if taken else 0.0
+            if follow and load.rows / load.slices > _HELD_BACK * follow:
+                found[edge_key(edge)] = load.rows / load.slices * sender.parallelism
+    return found
 
 
 def _rows_at_once(trial: Trial) -> dict[str, float]:

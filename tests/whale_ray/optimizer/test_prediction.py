@@ -109,6 +109,23 @@ def test_a_batch_is_no_larger_than_what_follows_from_a_message_or_comes_in_time(
     assert short.slice_rows == pytest.approx((100, 1))
 
 
+def test_rows_that_are_held_back_come_at_once_but_in_no_more_than_a_batch():
+    """Two instances of a window let 400 rows go at once, so 200 each; a batch has 1e9 or 50."""
+    stages = (
+        PlannedStage("source", StageCosts(1_000, 0, 0), 1.0, (0,)),
+        PlannedStage("window", StageCosts(0, 0, 0), 1.0, (0, 0)),
+        PlannedStage("sink", StageCosts(0, 40_000, 0), 0.01, (0,)),
+    )
+    for batch_rows, sent in ((1e9, 200), (50, 50)):
+        edges = (
+            PlannedEdge(0, 1, 1.0, False, 1),
+            PlannedEdge(1, 2, 0.01, False, batch_rows, held_rows=400),
+        )
+        found = predict(stages, edges, cores=1, wtl_ns=1)
+        assert found.slice_rows == pytest.approx((1, sent))
+        assert found.worker_ns[0] == pytest.approx(1_000 + 0.01 / sent * 40_000)
+
+
 def test_latency_has_the_wait_for_a_batch_and_no_more_than_wtl():
     stages, edges = two_stages((1,), batch_rows=101)
     slow = predict(stages, edges, cores=2, wtl_ns=5e6, rate_per_s=1_000)

@@ -8,15 +8,17 @@ import pytest
 import whale_ray as whale
 from whale_ray.configs.errors import UsageError, UserFunctionError
 from whale_ray.configs.settings import Settings
+from whale_ray.metrics.loads import EdgeLoad, WorkerLoad
 from whale_ray.operators.sources.base import SourceReader
 from whale_ray.optimizer.decisions import Choice
 from whale_ray.plan.planner import plan
 from whale_ray.tspec.building import build_topology
 from whale_ray.tspec.reading import parse_tspec
 from whale_ray.tuning.applying import in_batches_of, in_full_slices, with_choices
+from whale_ray.tuning.calibration import measured_in
 from whale_ray.tuning.optimizing import OPTIMIZED, compare, tune
 from whale_ray.tuning.trial_sources import is_measured, trial_sink, trial_source
-from whale_ray.tuning.trials import TrialLength, for_trial, reads_for_trial, run_trial
+from whale_ray.tuning.trials import Trial, TrialLength, for_trial, reads_for_trial, run_trial
 
 SHORT = TrialLength(warm_up_s=0.05, measured_s=0.2, wall_s=20)
 SPEC = """
@@ -54,6 +56,25 @@ def test_a_calibration_finds_the_costs_and_selectivities_of_simulated_operators(
     (compared,) = compare(tuned, (OPTIMIZED,), latency=False, length=SHORT)
     assert compared.predicted_per_s > 0
     assert 0 < compared.measured_per_s <= 2 / (1 + 20 + 0.5 * 5) * 1e6 * 1.1
+
+
+@pytest.mark.parametrize(
+    ("slices", "held"), [(20, {}), (17, {}), (4, {("b", 0, "c", 0): 2 * 500 / 4})]
+)
+def test_rows_are_held_back_if_slices_are_larger_than_what_follows_from_those_before(slices, held):
+    """Of the 100 rows of a slice, each of two instances gets 50, of which 25 follow."""
+    logical = with_choices(three(), plan(three(), Settings(), 2), {"b": Choice(2)})
+    planned = plan(logical, Settings(), 2)
+    first, second = (edge.id for edge in planned.edges)
+    sent = {
+        first: EdgeLoad(1_000, 20, 64_000, 10),
+        second: EdgeLoad(500, slices, 16_000, slices),
+    }
+    loads = (WorkerLoad(0, {stage.id: 1_000 for stage in planned.stages}, sent),)
+    trial = Trial(planned, {"a": 1_000, "b": 1_000, "c": 500}, loads, 1.0, None)
+    found = measured_in({None: trial})
+    assert found.held_rows == held
+    assert found.stage_flow == {"a": 1.0, "b": 1.0, "c": 0.5}
 
 
 def test_a_trial_of_a_source_without_rows_says_so():
