@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -60,17 +59,6 @@ class EquiJoin:
     def window_columns(self) -> dict[str, DataType]:
         """The columns before all others, for the window that rows joined in; none by default."""
         return {}
-
-    def has_exact_keys(self, left: Schema | None) -> bool:
-        """Whether equal hashes are equal keys, whatever their values.
-
-        `left`: the left columns, None if they are not known.
-        """
-        from ...state.keys import exact_hashes_within
-
-        if left is None or len(self.keys) != 1:
-            return False
-        return exact_hashes_within(left.field(self.left_keys[0]).type) == math.inf
 
     def describe_keys(self) -> str:
         """Return what `explain` says of the keys: "auction = id"."""

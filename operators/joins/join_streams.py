@@ -6,14 +6,13 @@ for those that follow. Rows come in any order. They are kept by spans of event t
 freed once the watermark says that nothing can join with its rows any more; those that have joined
 with none are emitted then, if the type of the join has them.
 
-Where equal hashes are equal keys, one compiled loop serves a batch (`span_loop`). Other keys are
-compared once hashes have been found equal, span by span.
+One compiled loop serves a batch, in all of its spans (`span_loop`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -23,10 +22,11 @@ from ...state.keys import hash_keys
 from ...transport.wire.batch import Batch
 from ..process import InputOrder, InstanceContext, Output
 from .join import Join
-from .joined_rows import Bounds, equal_keys
+from .joined_rows import Bounds
 from .kept_rows import KeptRows
-from .kept_spans import NewRows, SpanJoin
+from .kept_spans import SpanJoin
 from .kernels import sort_by_number
+from .key_bytes import key_bytes
 from .span_loop import FoundPairs, SpanLoop, Visit, rules_of
 from .spans import WindowSpans
 from .stream_join import LEFT, NO_WATERMARK_NS, RIGHT
@@ -35,7 +35,6 @@ __all__ = ["JoinStreams"]
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-Pairs: TypeAlias = tuple[Int64s, Int64s]
 WindowBounds: TypeAlias = tuple[int, int] | None
 
 _LATEST_NS = (1 << 63) - 1
@@ -97,14 +96,7 @@ class JoinStreams(SpanJoin):
             if not batch.num_rows:
                 return
         order, parts = _by_slice(slices)
-        if self._join.has_exact_keys(self._schemas[LEFT]):
-            self._take_in_loop(side, batch, order, parts, hashes, nulls, out)
-        else:
-            for slice_, first, stop in parts:
-                chosen = None if order is None else order[first:stop]
-                rows = NewRows.of(side, batch, hashes, nulls, chosen)
-                for span in self._open_spans(side, slice_):
-                    self._take_span(span, rows, out)
+        self._take_in_loop(side, batch, order, parts, hashes, nulls, out)
         self._emit_made(out)
 
     def _open_spans(self, side: int, slice_: int) -> Iterator[int]:
@@ -125,7 +117,7 @@ class JoinStreams(SpanJoin):
         self._emit_late(side, batch.filter(late), out)
         return batch.filter(~late), slices[~late]
 
-    # -- in one loop --------------------------------------------------------------------------
+    # -- build and probe ----------------------------------------------------------------------
 
     def _take_in_loop(
         self,
@@ -142,11 +134,8 @@ class JoinStreams(SpanJoin):
         visits = list(self._visits(side, parts))
         touched = {visit.span: visit.own for visit in visits}
         before = sum(table.nbytes for table in touched.values() if len(table))
-        rows_of: Counter[int] = Counter()
-        for visit in visits:
-            rows_of[visit.span] += visit.stop - visit.first
-        for span, rows in rows_of.items():
-            touched[span].make_room(rows)
+        keys = key_bytes(batch, self._keys[side])
+        _make_room(visits, keys.before(order))
         distance_ns = self._spans.distance_ns(side)
         loop = SpanLoop(visits, np.arange(batch.num_rows) if order is None else order)
         rules = rules_of(
@@ -155,7 +144,7 @@ class JoinStreams(SpanJoin):
             any_distance=distance_ns is None,
             marks=self._unmatched[1 - side],
         )
-        for found in loop.pairs(hashes, batch.times, nulls, distance_ns, rules):
+        for found in loop.pairs(hashes, batch.times, nulls, keys, distance_ns, rules):
             self._emit_found(side, batch, found, out)
         self._keep_visited(side, batch, order, loop)
         for span, table in touched.items():
@@ -206,99 +195,6 @@ class JoinStreams(SpanJoin):
             bounds_ns = self._spans.bounds_of(found.spans)
         self._emit(self._results().of(left, right, bounds_ns), found.times, out)
 
-    # -- span by span, with keys to compare ---------------------------------------------------
-
-    def _take_span(self, span: int, rows: NewRows, out: Output) -> None:
-        """Join rows of one span, and keep them."""
-        matched = np.zeros(len(rows.times), np.bool_)
-        others = self._kept[1 - rows.side]
-        for partner in self._spans.partners(rows.side, span, others):
-            if partner in others:
-                self._join_with(others[partner], rows, matched, self._bounds(span), out)
-        if self._join.only_left_columns and rows.side == LEFT and matched.all():
-            return
-        columns = rows.batch
-        if self._join.only_left_columns and rows.side == RIGHT:
-            columns = columns.select(self._keys[RIGHT]).copy()
-        self._keep(span, rows, columns, matched)
-
-    def _join_with(
-        self, others: KeptRows, rows: NewRows, matched: Bools, bounds_ns: WindowBounds, out: Output
-    ) -> None:
-        """Emit what comes of new rows and kept rows of the other side; note who has matched."""
-        once = self._join.only_left_columns
-        wanted = ~matched if once and rows.side == LEFT else np.ones(len(matched), np.bool_)
-        if rows.nulls is not None:
-            wanted &= ~rows.nulls
-        for pairs in others.pairs(
-            np.flatnonzero(wanted),
-            rows.hashes,
-            rows.times,
-            self._spans.distance_ns(rows.side),
-            only_unmatched=once and rows.side == RIGHT,
-        ):
-            equal = self._equal(rows, pairs, others)
-            if not once:
-                matched[equal[0]] = True
-                self._emit_pairs(others, rows, equal, bounds_ns, out)
-            elif rows.side == LEFT:
-                self._match_new(others, rows, equal, matched, bounds_ns, out)
-            else:
-                self._match_kept(others, rows, equal, bounds_ns, out)
-
-    def _equal(self, rows: NewRows, pairs: Pairs, others: KeptRows) -> Pairs:
-        """Return the pairs with equal keys: different ones may have the same hash."""
-        new, kept = pairs
-        mine = rows.batch.select(self._keys[rows.side])
-        there = others.take(kept).select(self._keys[1 - rows.side])
-        equal = equal_keys(mine.take(new), there)
-        return new[equal], kept[equal]
-
-    def _emit_pairs(
-        self, others: KeptRows, rows: NewRows, pairs: Pairs, bounds_ns: WindowBounds, out: Output
-    ) -> None:
-        """Emit the columns of both rows of each pair."""
-        new, kept = pairs
-        if self._unmatched[1 - rows.side]:
-            others.mark_matched(kept)
-        if not len(new):
-            return
-        mine, theirs = rows.batch.take(new), others.take(kept)
-        left, right = (theirs, mine) if rows.side else (mine, theirs)
-        later = np.maximum(rows.times[new], others.times(kept))
-        self._emit(self._results().of(left, right, bounds_ns), later, out)
-
-    def _match_new(
-        self,
-        others: KeptRows,
-        rows: NewRows,
-        pairs: Pairs,
-        matched: Bools,
-        bounds_ns: WindowBounds,
-        out: Output,
-    ) -> None:
-        """Note which new left rows have matched; emit them if the join is a semi join."""
-        # Several kept rows may have the hash of a new one.
-        new, firsts = np.unique(pairs[0], return_index=True)
-        fresh = ~matched[new]
-        new, partners = new[fresh], pairs[1][firsts[fresh]]
-        matched[new] = True
-        if self._join.how == "semi" and len(new):
-            later = np.maximum(rows.times[new], others.times(partners))
-            self._emit(self._results().of(rows.batch.take(new), None, bounds_ns), later, out)
-
-    def _match_kept(
-        self, others: KeptRows, rows: NewRows, pairs: Pairs, bounds_ns: WindowBounds, out: Output
-    ) -> None:
-        """Note which kept left rows have matched; emit them if the join is a semi join."""
-        # Several new rows may have the hash of a kept one.
-        kept, firsts = np.unique(pairs[1], return_index=True)
-        partners = pairs[0][firsts]
-        others.mark_matched(kept)
-        if self._join.how == "semi" and len(kept):
-            later = np.maximum(rows.times[partners], others.times(kept))
-            self._emit(self._results().of(others.take(kept), None, bounds_ns), later, out)
-
     # -- spans that have passed ---------------------------------------------------------------
 
     def _release(self, watermark_ns: int, out: Output) -> None:
@@ -344,6 +240,22 @@ class JoinStreams(SpanJoin):
 
     def _bounds(self, span: int) -> WindowBounds:
         return self._spans.bounds_ns(span) if isinstance(self._spans, WindowSpans) else None
+
+
+def _make_room(visits: Sequence[Visit], bytes_before: Int64s | None) -> None:
+    """Make room for the rows of visits where they are kept.
+
+    `bytes_before`: see `KeyBytes.before`.
+    """
+    tables = {visit.span: visit.own for visit in visits}
+    rows_of: Counter[int] = Counter()
+    bytes_of: Counter[int] = Counter()
+    for visit in visits:
+        rows_of[visit.span] += visit.stop - visit.first
+        if bytes_before is not None:
+            bytes_of[visit.span] += int(bytes_before[visit.stop] - bytes_before[visit.first])
+    for span, table in tables.items():
+        table.make_room(rows_of[span], None if bytes_before is None else bytes_of[span])
 
 
 def _by_slice(slices: Int64s) -> tuple[Int64s | None, list[tuple[int, int, int]]]:

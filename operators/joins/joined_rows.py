@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ...transport.wire.types import DataType, Schema
     from .equi_join import EquiJoin
 
-__all__ = ["Bounds", "JoinedRows", "equal_keys"]
+__all__ = ["Bounds", "JoinedRows"]
 
 Bounds: TypeAlias = "tuple[int, int] | tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]"
 
@@ -69,27 +69,6 @@ class JoinedRows:
 
     def _left_column(self, name: str, kind: DataType, right: Batch) -> Column:
         return right.column(name) if name in self._shared else _nulls(kind, right.num_rows)
-
-
-def equal_keys(left: Batch, right: Batch) -> npt.NDArray[np.bool_]:
-    """Return which rows have equal keys, bool (n,): NaN equals NaN, -0.0 equals 0.0.
-
-    Args:
-        left: the key columns of n rows, without nulls.
-        right: the columns to compare them with, one by one.
-    """
-    from pyarrow import compute
-
-    from ..expressions.kernels.arrays import truths
-
-    equal = np.ones(left.num_rows, np.bool_)
-    pairs = zip(left.columns, right.columns, left.to_arrow(), right.to_arrow(), strict=True)
-    for one, two, arrow_one, arrow_two in pairs:
-        if one.type.storage.kind == "f":
-            equal &= (one.data == two.data) | (np.isnan(one.data) & np.isnan(two.data))
-        else:
-            equal &= truths(compute.equal(arrow_one, arrow_two))
-    return equal
 
 
 def _nulls(kind: DataType, count: int) -> Column:

@@ -12,18 +12,18 @@ from ...state.node_transfer import with_columns
 from ...transport.wire.batch import Batch
 from ...transport.wire.block import address_of
 from ...transport.wire.column import Column
-from .kernels import END, NOT_LINKED, link, pair_up
+from .kernels import END, NOT_LINKED, link
 from .row_log import RowLog
 
 if TYPE_CHECKING:
+    from .key_bytes import KeyBytes
+
     Array = npt.NDArray[Any]
 
 __all__ = ["KeptRows"]
 
 Int64s = npt.NDArray[np.int64]
-Pairs = tuple[Int64s, Int64s]
 
-_PAIRS_MAX = 1 << 16
 _DUMPED_ROWS_MAX = 1 << 16
 
 
@@ -41,6 +41,8 @@ class KeptRows:
         self._times = np.empty(0, np.int64)
         self._following = np.empty(0, np.int32)
         self._matched = np.empty(0, np.bool_)
+        self._ends = np.zeros(1, np.int64)  # with `_pool` as in `KeyBytes`
+        self._pool = np.empty(0, np.uint8)
         self._count = 0
         self._table = np.empty(0, np.int64)  # see table; empty once arrays have been replaced
 
@@ -51,10 +53,16 @@ class KeptRows:
     def nbytes(self) -> int:
         """Bytes of memory for columns and index."""
         index = (self._heads, self._hashes, self._times, self._following, self._matched)
-        return sum(a.nbytes for a in index) + self.log.nbytes
+        return sum(a.nbytes for a in (*index, self._ends, self._pool)) + self.log.nbytes
 
     def add(
-        self, rows: Batch, hashes: Array, times: Int64s, nulls: Array | None, matched: Array
+        self,
+        rows: Batch,
+        hashes: Array,
+        times: Int64s,
+        nulls: Array | None,
+        keys: KeyBytes,
+        matched: Array,
     ) -> None:
         """Keep rows.
 
@@ -63,9 +71,11 @@ class KeptRows:
             hashes: of their keys, uint64 (n,).
             times: their event times, int64 (n,).
             nulls: which keys are null, and so match nothing, bool (n,), or None.
+            keys: of the rows.
             matched: which have been joined already, bool (n,).
         """
-        self.make_room(rows.num_rows)
+        before = keys.before(None)
+        self.make_room(rows.num_rows, None if before is None else int(before[-1]))
         first, stop = self._count, self._count + rows.num_rows
         self._hashes[first:stop] = hashes
         self._times[first:stop] = times
@@ -74,12 +84,18 @@ class KeptRows:
         if nulls is not None:
             self._following[first:stop][nulls] = NOT_LINKED
         link(self._hashes, self._heads, self._following, first, stop)
+        if before is not None:
+            ends = self._ends[first] + before
+            self._ends[first : stop + 1] = ends
+            self._pool[ends[0] : ends[-1]] = keys.pool[keys.ends[0] : keys.ends[-1]]
         self._count = stop
         self.log.append(rows)
 
-    def make_room(self, rows: int) -> None:
-        """Make the index large enough for more rows."""
+    def make_room(self, rows: int, key_bytes: int | None) -> None:
+        """Make the index large enough for more rows, and for the bytes of keys, if it has some."""
         self._reserve(self._count + rows)
+        if key_bytes is not None:
+            self._reserve_keys(key_bytes)
         if self._count + rows > len(self._heads):
             self._heads = np.full(2 * _power_of_two(self._count + rows), END, np.int32)
             self._table = np.empty(0, np.int64)
@@ -90,9 +106,9 @@ class KeptRows:
         """Where the index is, for `span_kernels`: int64 (TABLE_ENTRIES,)."""
         if not self._table.size:
             arrays = (self._hashes, self._times, self._following, self._matched)
-            addresses = [address_of(array) for array in arrays]
+            addresses = [address_of(array) for array in (*arrays, self._ends, self._pool)]
             heads = (address_of(self._heads), len(self._heads))
-            self._table = np.array([*heads, *addresses, 0], np.int64)
+            self._table = np.array([*heads, *addresses, len(self._pool), 0], np.int64)
         self._table[-1] = self._count
         return self._table
 
@@ -100,48 +116,6 @@ class KeptRows:
         """Keep columns, owned, of rows that are in the index already."""
         self._count += rows.num_rows
         self.log.append(rows)
-
-    def pairs(
-        self,
-        rows: Int64s,
-        hashes: Array,
-        times: Int64s,
-        distance_ns: tuple[int, int] | None,
-        *,
-        only_unmatched: bool = False,
-    ) -> Iterator[Pairs]:
-        """Yield pairs of a new row and a kept one with equal hashes, in pieces; see `pair_up`."""
-        lower, upper = distance_ns or (0, 0)
-        at = np.array([0, END], np.int64)
-        while at[0] < len(rows):
-            new, kept = np.empty((2, _PAIRS_MAX), np.int64)
-            count = pair_up(
-                rows,
-                hashes,
-                times,
-                self._hashes,
-                self._times,
-                self._matched,
-                self._heads,
-                self._following,
-                lower,
-                upper,
-                distance_ns is None,
-                only_unmatched,
-                at,
-                new,
-                kept,
-            )
-            if count:
-                yield new[:count], kept[:count]
-
-    def times(self, kept: Int64s) -> Int64s:
-        """Return the event times of kept rows."""
-        return self._times[kept]
-
-    def mark_matched(self, kept: Int64s) -> None:
-        """Mark rows as joined."""
-        self._matched[kept] = True
 
     def unmatched(self) -> Int64s:
         """Return the rows that have joined with none."""
@@ -187,6 +161,18 @@ class KeptRows:
             new[: self._count] = old[: self._count]
             setattr(self, name, new)
         self._table = np.empty(0, np.int64)
+
+    def _reserve_keys(self, nbytes: int) -> None:
+        """Make room for keys of so many bytes, of the rows for which there is room."""
+        if len(self._ends) <= len(self._hashes):
+            ends = np.zeros(len(self._hashes) + 1, np.int64)
+            ends[: self._count + 1] = self._ends[: self._count + 1]
+            self._ends, self._table = ends, np.empty(0, np.int64)
+        used = int(self._ends[self._count])
+        if used + nbytes > len(self._pool):
+            pool = np.empty(_power_of_two(used + nbytes), np.uint8)
+            pool[:used] = self._pool[:used]
+            self._pool, self._table = pool, np.empty(0, np.int64)
 
 
 def _power_of_two(count: int) -> int:

@@ -6,7 +6,6 @@ Rows are saved by the snapshots between which they came, and loaded into their s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -20,12 +19,13 @@ from ..snapshots import StateChunk
 from ..windows.specifications import SessionWindow
 from .join import Join
 from .kept_rows import KeptRows
+from .key_bytes import key_bytes
 from .row_log import RowLog
 from .row_versions import Ranges, RowVersions, contents, is_contents, parts_of
 from .spans import spans_of
 from .stream_join import LEFT, RIGHT, StreamJoin
 
-__all__ = ["NewRows", "SpanJoin"]
+__all__ = ["SpanJoin"]
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -82,10 +82,10 @@ class SpanJoin(StreamJoin):
             self._learn(side, rows.schema)
             return
         spans, rows = rows.column(_SPAN).data, rows.drop((_SPAN,))
+        keys = hash_keys(rows, self._keys[side])
         for span in np.unique(spans).tolist():
-            mine = spans == span
-            part = NewRows.of(side, rows, *hash_keys(rows, self._keys[side]), np.flatnonzero(mine))
-            self._keep(span, part, part.batch, joined[mine])
+            mine = np.flatnonzero(spans == span)
+            self._keep(side, span, rows.take(mine), *_taken(keys, mine), joined[mine])
 
     def chunks(self, epoch: int) -> Sequence[StateChunk]:
         """See `Sealing.chunks`: contents, then rows by the snapshots between which they came."""
@@ -128,7 +128,7 @@ class SpanJoin(StreamJoin):
         side = LEFT if _JOINED[LEFT] in batch.schema else RIGHT
         spans = batch.column(_SPAN).data
         rows = batch.drop((_JOINED[side], _SPAN))
-        hashes, nulls = hash_keys(rows, self._keys[side])
+        keys = hash_keys(rows, self._keys[side])
         ranges: Ranges = {}
         ends = np.append(np.flatnonzero(np.diff(spans)) + 1, len(spans)).tolist()
         for begin, end in zip([0, *ends[:-1]], ends, strict=True):
@@ -137,8 +137,8 @@ class SpanJoin(StreamJoin):
                 continue
             first = taken.get((side, span), 0)
             stop = taken[side, span] = first + end - begin
-            part = NewRows.of(side, rows, hashes, nulls, np.arange(begin, end))
-            self._keep(span, part, part.batch, marks[side, span][first:stop])
+            mine, matched = np.arange(begin, end), marks[side, span][first:stop]
+            self._keep(side, span, rows.take(mine), *_taken(keys, mine), matched)
             ranges[span] = (first, stop)
         if identity is not None:
             self._versions_of(side).restore(identity, ranges, batch.num_rows)
@@ -181,52 +181,33 @@ class SpanJoin(StreamJoin):
         spans = sorted((span, side) for side in (LEFT, RIGHT) for span in self._kept[side])
         return (self._kept[side][span].log for span, side in spans)
 
-    def _keep(self, span: int, rows: NewRows, columns: Batch, matched: Bools) -> None:
-        """Keep columns of rows of one span."""
-        kept = self._kept[rows.side].get(span)
+    def _keep(
+        self,
+        side: int,
+        span: int,
+        rows: Batch,
+        hashes: npt.NDArray[np.uint64],
+        nulls: Bools | None,
+        matched: Bools,
+    ) -> None:
+        """Keep rows of one span that were saved."""
+        kept = self._kept[side].get(span)
         if kept is None:
-            kept = self._kept[rows.side][span] = KeptRows()
+            kept = self._kept[side][span] = KeptRows()
         before = kept.nbytes if len(kept) else 0
-        kept.add(columns.with_times(None), rows.hashes, rows.times, rows.nulls, matched)
+        assert rows.times is not None  # they were saved with them
+        keys = key_bytes(rows, self._keys[side])
+        kept.add(rows.with_times(None), hashes, rows.times, nulls, keys, matched)
         self._rows_kept += len(matched)
         self._account(kept.nbytes - before)
 
 
-@dataclass(frozen=True)
-class NewRows:
-    """New rows of one slice.
-
-    Attributes:
-        side: LEFT or RIGHT.
-        batch: their columns, owned.
-        hashes: of their keys, uint64 (n,).
-        times: their event times, int64 (n,).
-        nulls: which keys are null, bool (n,); None if none is.
-    """
-
-    side: int
-    batch: Batch
-    hashes: npt.NDArray[np.uint64]
-    times: Int64s
-    nulls: Bools | None
-
-    @classmethod
-    def of(
-        cls,
-        side: int,
-        batch: Batch,
-        hashes: npt.NDArray[np.uint64],
-        nulls: Bools | None,
-        chosen: Int64s | None,
-    ) -> NewRows:
-        """Return the chosen rows of a batch; all for None."""
-        if chosen is None:
-            part = batch if batch.owned else batch.copy()
-        else:
-            part, hashes = batch.take(chosen), hashes[chosen]
-            nulls = None if nulls is None else nulls[chosen]
-        assert part.times is not None  # checked while the topology was built
-        return cls(side, part, hashes, part.times, nulls)
+def _taken(
+    keys: tuple[npt.NDArray[np.uint64], Bools | None], rows: Int64s
+) -> tuple[npt.NDArray[np.uint64], Bools | None]:
+    """Return hashes of some rows, and which of these have null keys."""
+    hashes, nulls = keys
+    return hashes[rows], None if nulls is None else nulls[rows]
 
 
 def _with_spans(pieces: Sequence[tuple[int, Batch]], marker: str) -> Batch:

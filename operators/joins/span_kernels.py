@@ -36,9 +36,10 @@ __all__ = [
     "join_rows",
 ]
 
-HEADS, CHAINS, HASHES, TIMES, FOLLOWING, MATCHED, COUNT = range(7)
-TABLE_ENTRIES = 7
-"""Of a table: addresses of arrays, the length of the first of them, and how many rows it has."""
+HEADS, CHAINS, HASHES, TIMES, FOLLOWING, MATCHED, ENDS, POOL, ROOM, COUNT = range(10)
+TABLE_ENTRIES = 10
+"""Of a table: addresses of arrays, CHAINS and ROOM the lengths of those before them, and how many
+rows it has."""
 
 FIRST, STOP, OWN, BEGIN, UNTIL, KEPT = range(6)
 VISIT_ENTRIES = 6
@@ -62,6 +63,8 @@ def join_rows(
     hashes: Any,
     times: Any,
     nulls: Any,
+    ends: Any,
+    pool: Any,
     lower: int,
     upper: int,
     rules: int,
@@ -77,8 +80,9 @@ def join_rows(
         partners: tables of the other side, int64 (partners,): those of a visit are BEGIN … UNTIL.
         tables: int64 (tables, TABLE_ENTRIES), with room for the rows; their COUNT grows.
         order: the rows, int64 (n,), those of a visit from FIRST to STOP.
-        hashes, times: of the batch's rows, uint64 and int64 (m,); equal hashes are equal keys.
+        hashes, times: of the batch's rows, uint64 and int64 (m,).
         nulls: which keys are null, and so join with none, bool (m,); (0,) if none is.
+        ends, pool: of their keys, see `KeyBytes`.
         lower, upper: bounds of kept time − new time, unless ANY_DISTANCE.
         rules: see there.
         at: int64 (4,), where to begin, and after the call where to continue.
@@ -99,7 +103,7 @@ def join_rows(
         for partner in range(at[PARTNER], visits[visit, UNTIL]):
             before = count
             count = _probe(
-                *(tables[partners[partner]], order, stop, hashes, times, nulls),
+                *(tables[partners[partner]], order, stop, hashes, times, nulls, ends, pool),
                 *(lower, upper, rules, at, matched, pairs, count),
             )
             found[partner] = count - before
@@ -110,7 +114,10 @@ def join_rows(
         at[PARTNER] = WAITS
         visits[visit, KEPT] = 0
         if not (rules & ONCE_NEW and matched[first:stop].all()):
-            _build(tables[visits[visit, OWN]], order, first, stop, hashes, times, nulls, matched)
+            own = tables[visits[visit, OWN]]
+            if ends.size:
+                _keep_keys(own, order, first, stop, ends, pool)
+            _build(own, order, first, stop, hashes, times, nulls, matched)
             visits[visit, KEPT] = stop - first
     at[VISIT] = len(visits)
     return count
@@ -129,6 +136,28 @@ def _arrays(table: Any, rows: int) -> Any:
 
 
 @njit(nogil=True)
+def _keys(table: Any, rows: int) -> Any:
+    """Return the keys of a table with room for so many rows: ends, pool."""
+    return (
+        carray(pointer(table[ENDS]), rows + 1, np.int64),
+        carray(pointer(table[POOL]), table[ROOM], np.uint8),
+    )
+
+
+@njit(nogil=True)
+def _is_same(ends: Any, pool: Any, row: Any, kept_ends: Any, kept_pool: Any, kept: Any) -> bool:
+    """Whether a row has the key of a kept one."""
+    at, there = np.uint64(ends[row]), np.uint64(kept_ends[kept])
+    size = np.uint64(ends[row + np.uint64(1)]) - at
+    if np.uint64(kept_ends[kept + np.uint64(1)]) - there != size:
+        return False
+    different = np.uint8(0)
+    for byte in range(size):  # without a branch, so that several are compared at once
+        different |= pool[at + byte] ^ kept_pool[there + byte]
+    return different == 0
+
+
+@njit(nogil=True)
 def _probe(
     table: Any,
     order: Any,
@@ -136,6 +165,8 @@ def _probe(
     hashes: Any,
     times: Any,
     nulls: Any,
+    ends: Any,
+    pool: Any,
     lower: int,
     upper: int,
     rules: int,
@@ -146,6 +177,7 @@ def _probe(
 ) -> int:
     """Find the pairs of a visit's rows with one table, from `at` on; return how many there are."""
     heads, kept_hashes, kept_times, following, kept_matched = _arrays(table, table[COUNT])
+    kept_ends, kept_pool = _keys(table, table[COUNT])
     mask = np.uint64(table[CHAINS] - 1)
     once_new, once_kept = bool(rules & ONCE_NEW), bool(rules & ONCE_KEPT)
     resumed = at[CHAINED]
@@ -162,6 +194,8 @@ def _probe(
             fits = kept_hashes[kept] == hashed and not (once_kept and kept_matched[kept])
             if fits and not rules & ANY_DISTANCE:
                 fits = lower <= kept_times[kept] - times[row] <= upper
+            if fits and ends.size:
+                fits = _is_same(ends, pool, row, kept_ends, kept_pool, kept)
             if fits:
                 if rules & EMITS:
                     if count == pairs.shape[1]:
@@ -209,3 +243,20 @@ def _build(
             heads[chain] = here
         here += np.uint64(1)
     table[COUNT] = behind
+
+
+@njit(nogil=True)
+def _keep_keys(table: Any, order: Any, first: int, stop: int, ends: Any, pool: Any) -> None:
+    """Add the keys of a visit's rows to those of their table."""
+    kept_ends, kept_pool = _keys(table, table[COUNT] + stop - first)
+    here = np.uint64(table[COUNT])
+    place = np.uint64(kept_ends[here])
+    for at in range(first, stop):
+        row = np.uint64(order[at])
+        begin = np.uint64(ends[row])
+        size = np.uint64(ends[row + np.uint64(1)]) - begin
+        for byte in range(size):
+            kept_pool[place + byte] = pool[begin + byte]
+        place += size
+        here += np.uint64(1)
+        kept_ends[here] = place

@@ -1,6 +1,6 @@
 """`SpanLoop`: joins and keeps the rows of a batch in one compiled loop, through all of its spans.
 
-It serves joins in which equal hashes are equal keys; see `span_kernels` for what the loop does.
+See `span_kernels` for what the loop does.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from .span_kernels import (
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
     from .kept_rows import KeptRows
+    from .key_bytes import KeyBytes
 
 __all__ = ["FoundPairs", "SpanLoop", "Visit", "rules_of"]
 
@@ -120,6 +121,7 @@ class SpanLoop:
         hashes: npt.NDArray[np.uint64],
         times: Int64s,
         nulls: npt.NDArray[np.bool_] | None,
+        keys: KeyBytes,
         distance_ns: tuple[int, int] | None,
         rules: int,
     ) -> Iterator[FoundPairs]:
@@ -134,7 +136,7 @@ class SpanLoop:
             pairs = np.empty((3, room if rules & EMITS else 0), np.int64)
             count = join_rows(
                 *(self._table, partners, tables, self._order, hashes, times, nulls),
-                *(lower, upper, rules, at, matched, found, pairs),
+                *(keys.ends, keys.pool, lower, upper, rules, at, matched, found, pairs),
             )
             if count:
                 yield self._found(pairs[:, :count], found)

@@ -183,12 +183,7 @@ def _of_join(join: Join) -> tuple[str, str]:
     """Return how a join of two streams runs."""
     if isinstance(join.within, SessionWindow):
         return _INTERPRETED, f"{_OWN_KERNELS}: sessions are joined once they have ended"
-    if join.has_exact_keys(join.left):
-        return "compiled loop", "build and probe, once per batch"
-    if join.left is None and len(join.keys) == 1:
-        return _LATER
-    what = "several key columns are" if len(join.keys) > 1 else "a key that is no number is"
-    return _INTERPRETED, f"{_OWN_KERNELS}: {what} compared behind the hash"
+    return "compiled loop", "build and probe, once per batch"
 
 
 def _of_source(node: OperatorNode) -> str:

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from tests.operators.joins import nested_loops
 from tests.operators.joins.nested_loops import LEFT, Event
 from whale_ray.configs.errors import InputError, StateFullError
-from whale_ray.operators.joins import kept_rows, span_loop
+from whale_ray.operators.joins import join_streams, kept_spans, key_bytes, span_loop
 from whale_ray.operators.joins.interval import TimeInterval
 from whale_ray.operators.joins.join import Join
 from whale_ray.operators.joins.join_streams import JoinStreams
 from whale_ray.operators.process import Output
 from whale_ray.operators.windows.specifications import TimeWindow
 from whale_ray.state.budget import StateBudget
+from whale_ray.state.keys import hash_keys
 from whale_ray.testing import instance_context
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.column import Column
@@ -134,6 +135,18 @@ def join_of(types, within, how, lateness=0) -> Join:
     return Join(keys, within, how=how, left=left, right=right, allowed_lateness_ns=lateness)
 
 
+def let_hashes_collide(patch: pytest.MonkeyPatch) -> None:
+    """Give all keys one of two hashes, so that only their bytes tell them apart."""
+
+    def two_hashes(*args):
+        hashes, nulls = hash_keys(*args)
+        return hashes & np.uint64(1), nulls
+
+    patch.setattr(join_streams, "hash_keys", two_hashes)
+    patch.setattr(kept_spans, "hash_keys", two_hashes)
+    patch.setattr(key_bytes, "exact_hashes_within", lambda kind: -1)
+
+
 def _us(value: Any) -> int:
     return round((value - value.__class__(1970, 1, 1)).total_seconds() * 1e6) * 1000
 
@@ -161,11 +174,14 @@ def cases(draw, within):
 
 @pytest.mark.parametrize("within", [WINDOWS, INTERVALS], ids=["window", "interval"])
 @settings(max_examples=150)
-@given(data=st.data(), pairs_at_once=st.sampled_from([1, 2, 5, 1 << 16]))
-def test_every_join_equals_a_loop_over_all_pairs(within, data, pairs_at_once):
+@given(
+    data=st.data(), pairs_at_once=st.sampled_from([1, 2, 5, 1 << 16]), hashes_collide=st.booleans()
+)
+def test_every_join_equals_a_loop_over_all_pairs(within, data, pairs_at_once, hashes_collide):
     types, batches, chosen, how, lateness = data.draw(cases(within))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kept_rows, "_PAIRS_MAX", pairs_at_once)
+        if hashes_collide:
+            let_hashes_collide(patch)
         patch.setattr(span_loop, "PAIRS_MAX", pairs_at_once)
         patch.setattr(span_loop, "_PAIRS_MIN", 1)
         out = drive(JoinStreams(join_of(types, chosen, how, lateness)), batches, types)
@@ -185,15 +201,17 @@ def test_every_join_equals_a_loop_over_all_pairs(within, data, pairs_at_once):
 @pytest.mark.parametrize("within", [WINDOWS, INTERVALS], ids=["window", "interval"])
 @settings(max_examples=60)
 @given(data=st.data(), pairs_at_once=st.sampled_from([1, 3, 1 << 16]))
-def test_one_loop_gives_the_rows_and_times_that_span_by_span_gives(within, data, pairs_at_once):
+def test_keys_that_are_compared_give_the_rows_and_times_that_hashes_give(
+    within, data, pairs_at_once
+):
     types, batches, chosen, how, lateness = data.draw(cases(within))
     made = []
-    for in_loop in (True, False):
+    for compares in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(span_loop, "PAIRS_MAX", pairs_at_once)
             patch.setattr(span_loop, "_PAIRS_MIN", 1)
-            if not in_loop:
-                patch.setattr(Join, "has_exact_keys", lambda *_: False)
+            if compares:
+                let_hashes_collide(patch)
             out = drive(JoinStreams(join_of(types, chosen, how, lateness)), batches, types)
         made.append((sorted(zip(map(repr, out.rows), out.times, strict=True)), repr(out.late)))
     assert made[0] == made[1]
