@@ -12,7 +12,7 @@ from ..transport.wire.batch import Batch
 from ..transport.wire.column import Column
 from ..transport.wire.types import DataType, Field, Schema
 from .keys import hash_keys
-from .records import RecordField, RecordLayout, column_of_references
+from .records import RecordField, RecordLayout, column_of_references, copy_of_records
 
 if TYPE_CHECKING:
     from .store import KeyedStore
@@ -39,7 +39,7 @@ def export_nodes(store: KeyedStore, nodes: npt.NDArray[np.int64]) -> Batch:
 
 def export_slots(store: KeyedStore, slots: npt.NDArray[np.int64]) -> Batch:
     """Return the keys of some records as `export_nodes` does."""
-    return export_records(store.layout, store.records[slots], store.memory)
+    return export_records(store.layout, copy_of_records(store.records, slots), store.memory)
 
 
 def export_records(
@@ -64,8 +64,7 @@ def export_records(
             references = records[field.name]
             column = column_of_references(_BINARY, references, sets[field.name], memory)
             columns[column_name(field.name)] = column
-    rows = np.arange(len(records))
-    keys = Batch(layout.keys, layout.key_columns(records, rows, memory), len(records))
+    keys = Batch(layout.keys, layout.key_columns(records, slice(None), memory), len(records))
     return with_columns(keys, columns)
 
 

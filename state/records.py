@@ -41,6 +41,7 @@ __all__ = [
     "RecordField",
     "RecordLayout",
     "column_of_references",
+    "copy_of_records",
     "text_words",
 ]
 
@@ -189,14 +190,14 @@ class RecordLayout:
     def key_columns(
         self,
         records: npt.NDArray[Any],
-        slots: npt.NDArray[np.int64],
+        slots: npt.NDArray[np.int64] | slice,
         memory: npt.NDArray[np.uint8],
     ) -> list[Column]:
         """Return the key columns of the records `slots`.
 
         Args:
             records: of `dtype`.
-            slots: int64 (n,).
+            slots: int64 (n,), or a slice: of records that are copies, all.
             memory: the log, in which references are positions.
         """
         nulls = records["#link"][slots] >> np.uint64(8) & np.uint64((1 << KEY_COLUMNS_MAX) - 1)
@@ -266,6 +267,14 @@ class RecordLayout:
         for field in self.fields:
             record[field.name] = field.initial
         return record.view(np.uint64).copy()
+
+
+def copy_of_records(records: npt.NDArray[Any], slots: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """Return copies of some records: (n,) for `slots` of int64 (n,).
+
+    An index of numpy copies each record field by field, and takes twenty times as long.
+    """
+    return records.take(slots)
 
 
 def column_of_references(

@@ -16,10 +16,10 @@ import numpy.typing as npt
 from .history import copy_images, copy_records, count_images
 from .images import RecordImages
 from .index import ALIVE
-from .records import RecordLayout
+from .records import RecordLayout, copy_of_records
 from .segments import Extent, ReachedRecords, ranges_of
 
-__all__ = ["SealedRecords", "is_alive"]
+__all__ = ["SealedRecords", "is_alive", "living"]
 
 Slots = npt.NDArray[np.int64]
 
@@ -142,3 +142,8 @@ def is_alive(records: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Return which records have a key."""
     alive: npt.NDArray[np.bool_] = (records["#link"] & np.uint64(0xFF)) == ALIVE
     return alive
+
+
+def living(records: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return those records that have a key."""
+    return copy_of_records(records, np.flatnonzero(is_alive(records)))

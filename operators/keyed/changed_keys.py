@@ -27,7 +27,7 @@ import numpy.typing as npt
 from ...state.budget import StateBudget
 from ...state.changed_records import ChangedRecords
 from ...state.keys import hash_keys
-from ...state.records import HEADER_WORDS, RecordField, RecordLayout
+from ...state.records import HEADER_WORDS, RecordField, RecordLayout, copy_of_records
 from ...state.sealed_records import SealedRecords, is_alive
 from ...state.store import KeyedStore
 from ...transport.wire.batch import Batch
@@ -95,8 +95,9 @@ class _Changes(ChangedRecords):
         """Return those that are gone since the version before."""
         written = self.sealed.overwritten()  # a new record has no key that could be gone
         then, now = self.sealed.read(written, before=True), self.sealed.read(written)
-        left = then[is_alive(then) & ~(is_alive(now) & _same_keys(self.sealed.layout, then, now))]
-        keys = self.sealed.layout.key_columns(left, np.arange(len(left)), self.sealed.memory)
+        has_left = is_alive(then) & ~(is_alive(now) & _same_keys(self.sealed.layout, then, now))
+        left = copy_of_records(then, np.flatnonzero(has_left))
+        keys = self.sealed.layout.key_columns(left, slice(None), self.sealed.memory)
         return Batch(self.sealed.layout.keys, keys, len(left))
 
 

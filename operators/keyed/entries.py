@@ -20,7 +20,7 @@ from ...state.budget import StateBudget
 from ...state.declarations import StateDeclaration
 from ...state.keys import hash_words
 from ...state.node_transfer import column_name, field_columns, write_fields
-from ...state.records import RecordField, RecordLayout
+from ...state.records import RecordField, RecordLayout, copy_of_records
 from ...state.store import KeyedStore
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
@@ -156,7 +156,7 @@ class EntriesHandle(ABC):
         places = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         ats = self._ats(ids[rows], places)
         store = self._entries.store
-        records = store.records[self._entries.find_all(ids[rows], ats)]
+        records = copy_of_records(store.records, self._entries.find_all(ids[rows], ats))
         kept = field_columns(records, [store.layout.field(name) for name in self._kept_fields])
         return rows, {self.dumped_column: Column.of(ats), **kept}
 

@@ -14,7 +14,7 @@ from ...configs.errors import UsageError
 from ...state.declarations import StateDeclaration
 from ...state.keys import hash_keys
 from ...state.node_transfer import export_slots, with_columns
-from ...state.records import RecordLayout
+from ...state.records import RecordLayout, copy_of_records
 from ...state.sealed_records import is_alive
 from ...state.store import KeyedStore
 from ...state.timers import NO_TIME, TimerQueue
@@ -394,7 +394,7 @@ class KeyedState:
 
         Returns None instead if they have many entries.
         """
-        living = slots[is_alive(self.store.records[slots])]
+        living = slots[is_alive(copy_of_records(self.store.records, slots))]
         entries = sum(handle.count(living) for handle in self._with_entries)
         return None if entries > _MADE_NOW_ENTRIES_MAX else self.export(living)
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...state.node_transfer import field_columns
-from ...state.records import RecordField
-from ...state.sealed_records import SealedRecords, is_alive
+from ...state.records import RecordField, copy_of_records
+from ...state.sealed_records import SealedRecords, living
 from ...transport.wire.column import Column
 
 __all__ = ["SealedEntries"]
@@ -52,21 +52,19 @@ class SealedEntries:
         rows, ats = order[places], self._words(records)[1]
         by = ats if self.place_field is None else records[self.place_field]
         ordered = np.lexsort((by, rows))
-        kept = field_columns(records[ordered], self.fields)
+        kept = field_columns(copy_of_records(records, ordered), self.fields)
         return rows[ordered], {self.at_column: Column.of(ats[ordered]), **kept}
 
     def _piece(self, number: int, ids: Int64s) -> tuple[Int64s, Records]:
         """Return which of some ids, ascending, the entries of a piece have, and these entries."""
-        records = self.entries.read(self.entries.piece(number))
-        records = records[is_alive(records)]
+        records = living(self.entries.read(self.entries.piece(number)))
         owners = self._words(records)[0]
         places = np.searchsorted(ids, owners)
         places[places == len(ids)] = 0
         wanted = ids[places] == owners if len(ids) else np.zeros(len(owners), np.bool_)
-        return places[wanted], records[wanted]
+        return places[wanted], copy_of_records(records, np.flatnonzero(wanted))
 
     def _words(self, records: Records) -> tuple[Int64s, Int64s]:
-        rows = np.arange(len(records))
-        columns = self.entries.layout.key_columns(records, rows, self.entries.memory)
+        columns = self.entries.layout.key_columns(records, slice(None), self.entries.memory)
         owners, ats = (column.data for column in columns)
         return owners, ats

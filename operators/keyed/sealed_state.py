@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...state.node_transfer import export_records, with_columns
-from ...state.sealed_records import SealedRecords, is_alive
+from ...state.sealed_records import SealedRecords, living
 from ...transport.wire.batch import Batch
 from .changed_keys import FindSlots, all_slots, pieces_of
 from .sealed_entries import SealedEntries
@@ -44,8 +44,7 @@ class SealedState:
 
     def rows(self, slots: Slots, part: int) -> Batch:
         """See `SealedRows.rows`."""
-        records = self.keys.read(slots)
-        records = records[is_alive(records)]
+        records = living(self.keys.read(slots))
         layout, memory = self.keys.layout, self.keys.memory
         if not part:
             return self.with_times(export_records(layout, records, memory))

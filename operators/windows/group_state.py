@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...state.node_transfer import column_name, field_columns, write_fields
-from ...state.records import RecordField, RecordLayout
+from ...state.records import RecordField, RecordLayout, copy_of_records
 from ...state.store import KeyedStore
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
@@ -343,7 +343,7 @@ class GroupState:
 
         Without `sets`, these are left to `dump_sets`.
         """
-        columns = field_columns(self._spare.records[slots], self._moved)
+        columns = field_columns(copy_of_records(self._spare.records, slots), self._moved)
         for name, objects in self._objects():
             columns[name] = Column.of([pickle.dumps(one) for one in objects[slots]], _BINARY)
         if sets:

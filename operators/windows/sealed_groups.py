@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...state.node_transfer import field_columns, with_columns
-from ...state.records import RecordField
-from ...state.sealed_records import SealedRecords, is_alive
+from ...state.records import RecordField, copy_of_records
+from ...state.sealed_records import SealedRecords, is_alive, living
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType, Schema
@@ -77,10 +77,9 @@ class SealedGroups:
     def _groups(self, number: int, slots: Int64s) -> Batch:
         store = self.stores[number]
         records = store.records.read(slots)
-        rows = np.flatnonzero(is_alive(records))
-        slices = store.slices_of(records[rows])
-        is_open = np.isin(slices, store.open)
-        records, slots, slices = records[rows[is_open]], slots[rows[is_open]], slices[is_open]
+        slices = store.slices_of(records)
+        rows = np.flatnonzero(is_alive(records) & np.isin(slices, store.open))
+        records, slots, slices = copy_of_records(records, rows), slots[rows], slices[rows]
         columns = {SLICE: Column.of(slices), **field_columns(records, self.fields)}
         for name, objects in self.objects.items():
             columns[name] = Column.of(list(objects.read(slots)), _BINARY)
@@ -89,7 +88,7 @@ class SealedGroups:
     def _values(self, name: str, slots: Int64s) -> Batch:
         sealed = self.sets[name]
         records = sealed.read(slots[sealed.holds(slots)])  # its memory may be another's by now
-        records = records[is_alive(records)]
+        records = living(records)
         owners, *values = _keys_of(sealed, records).columns
         return with_columns(self._owners(owners.data), value_columns(name, values))
 
@@ -123,5 +122,5 @@ def value_columns(name: str, values: Sequence[Column]) -> dict[str, Column]:
 
 
 def _keys_of(sealed: SealedRecords, records: Records) -> Batch:
-    columns = sealed.layout.key_columns(records, np.arange(len(records)), sealed.memory)
+    columns = sealed.layout.key_columns(records, slice(None), sealed.memory)
     return Batch(sealed.layout.keys, columns, len(records))

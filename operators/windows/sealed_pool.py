@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...state.node_transfer import column_name, field_columns, with_columns
-from ...state.sealed_records import SealedRecords, is_alive
+from ...state.records import copy_of_records
+from ...state.sealed_records import SealedRecords, living
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
@@ -57,17 +58,19 @@ class SealedPool:
     def rows(self, slots: Int64s, part: int) -> Batch:
         """See `SealedRows.rows`: the windows of a key in the order of their opening."""
         records = self.keys.read(slots)
-        records = records[is_alive(records)]
+        records = living(records)
         owners, windows, found = _chained(self._windows, records["first"])
         if part:
-            return self._values(list(self.groups.sets)[part - 1], records[owners], found)
+            return self._values(
+                list(self.groups.sets)[part - 1], copy_of_records(records, owners), found
+            )
         data = {column_name(name): found[name] for name in BOUNDS}
         data[ROWS] = records["rows"][owners]
         columns = {name: Column.of(np.ascontiguousarray(one)) for name, one in data.items()}
         columns |= field_columns(found, self.groups.fields)
         for name, objects in self.groups.objects.items():
             columns[name] = Column.of(list(objects.read(windows)), _BINARY)
-        return with_columns(self._keys_of(records[owners]), columns)
+        return with_columns(self._keys_of(copy_of_records(records, owners)), columns)
 
     def _values(self, name: str, keys: Records, windows: Records) -> Batch:
         """Return the values of a field of sets, with the key and start of their window."""
@@ -75,13 +78,14 @@ class SealedPool:
         sealed = self.groups.sets[name]
         owners, _, records = _chained(sealed, windows[first.name])
         start = {START: Column.of(np.ascontiguousarray(windows["start"][owners]))}
-        rows = np.arange(len(records))
-        _, *values = sealed.layout.key_columns(records, rows, sealed.memory)
-        return with_columns(self._keys_of(keys[owners]), start | value_columns(name, values))
+        _, *values = sealed.layout.key_columns(records, slice(None), sealed.memory)
+        return with_columns(
+            self._keys_of(copy_of_records(keys, owners)), start | value_columns(name, values)
+        )
 
     def _keys_of(self, records: Records) -> Batch:
         layout = self.keys.layout
-        columns = layout.key_columns(records, np.arange(len(records)), self.keys.memory)
+        columns = layout.key_columns(records, slice(None), self.keys.memory)
         return Batch(layout.keys, columns, len(records))
 
     @property
