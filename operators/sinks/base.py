@@ -297,6 +297,13 @@ class Sink(ABC):
         msg = f"{type(self).__name__} cannot go on from a checkpoint: give it recover()"
         raise OutputError(msg)
 
+    def lacks_output(self) -> bool:
+        """Return whether nothing was ever committed at its place; False if it cannot tell.
+
+        Asked before an unbounded job resumes from a checkpoint, to warn its user.
+        """
+        return False
+
     def discard(self, token: str) -> None:
         """Remove what an attempt that will not be published has staged; may be called twice."""
         return

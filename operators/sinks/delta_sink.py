@@ -153,6 +153,10 @@ class DeltaSink(Sink):
                 raise OutputError(msg)
         self._remove(token, {file.name for file in _files(staged)})
 
+    def lacks_output(self) -> bool:
+        """See `Sink.lacks_output`."""
+        return self._is_missing()
+
     def discard(self, token: str) -> None:
         """Remove what was staged and is not committed."""
         self._remove(token, ())

@@ -113,7 +113,7 @@ class EpochParts:
             OutputError: a part is gone, or the output cannot be written.
         """
         self.folder.check_place()
-        has_output = self._has_output()
+        has_output = self.has_output
         if not has_output:
             self.folder.check()
         elif not os.access(self.folder.path, os.W_OK | os.X_OK):
@@ -150,7 +150,7 @@ class EpochParts:
         Raises:
             OutputError: it has gone since an earlier commit, or something else is there.
         """
-        if self._has_output():
+        if self.has_output:
             return
         if os.path.lexists(os.path.join(self.hidden, COMMITTED)):
             msg = (
@@ -165,7 +165,9 @@ class EpochParts:
             return
         self.folder.check()
 
-    def _has_output(self) -> bool:
+    @property
+    def has_output(self) -> bool:
+        """Whether the output exists, and jobs have committed parts to it."""
         with suppress(FileNotFoundError, NotADirectoryError), opened_folder(self.folder.path) as fd:
             return has_manifest(fd)
         return False

@@ -127,6 +127,11 @@ class FileSink(Sink):
                 self.folder.check()
                 epochs.gather(staged)
 
+    def lacks_output(self) -> bool:
+        """See `Sink.lacks_output`: an empty folder, such as a mount point, is no output."""
+        with self.errors():
+            return not self._epochs("").has_output
+
     def _epochs(self, job: str) -> EpochParts:
         return EpochParts(self.folder, job, self.checkpoints)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -18,6 +19,8 @@ from .outputs import staged_of, warn_without_columns
 
 StagedParts = Mapping[str, Sequence[Staged]]
 """What sinks have staged, by their ids."""
+
+_log = logging.getLogger(__name__)
 
 _NOTHING: StagedParts = MappingProxyType({})
 
@@ -72,6 +75,22 @@ class SinkPublisher:
         for name, sink in self._sinks.items():
             with self._preparing(name), attributed_to(name, "what its instances staged"):
                 sink.recover(self._token(0), staged.get(name, ()), bounded=self.is_bounded)
+                self._warn_if_output_is_missing(name, sink)
+
+    def _warn_if_output_is_missing(self, name: str, sink: Sink) -> None:
+        """Log a warning if a job goes on from one whose committed rows would be missing."""
+        restored = self._assignment.restored
+        if restored and not self.is_bounded and sink.lacks_output():
+            job, epoch = restored[-1]
+            _log.warning(
+                "sink %r (%s) has no output yet, and the job goes on from checkpoint %d of job %r:"
+                " it begins with the rows after that. If rows were committed before, the output was"
+                " moved, or its disk is not mounted: stop the job, put it back, and resume",
+                name,
+                sink.describe(),
+                epoch,
+                job,
+            )
 
     def keep_only(self, staged: StagedParts) -> None:
         """Remove what a job that has ended staged, but for this; errors as `recover`.

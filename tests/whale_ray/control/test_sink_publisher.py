@@ -1,0 +1,47 @@
+"""Sinks of a job that resumes: it tells if the output to which it would add is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import whale_ray as whale
+from whale_ray.configs.settings import Settings
+from whale_ray.control.sink_publisher import SinkPublisher
+from whale_ray.operators.sinks.base import CommitId
+from whale_ray.plan.assignment import Assignment
+from whale_ray.plan.planner import plan
+from whale_ray.testing import instance_context
+from whale_ray.transport.wire.batch import Batch
+
+MESSAGE = (
+    "sink 'out' (csv {out}) has no output yet, and the job goes on from checkpoint 7 of job"
+    " 'before': it begins with the rows after that. If rows were committed before, the output was"
+    " moved, or its disk is not mounted: stop the job, put it back, and resume"
+)
+
+
+@pytest.mark.parametrize("place", ["gone", "empty", "there"])
+@pytest.mark.parametrize("restored", [(), (("before", 7),)])
+def test_a_resumed_job_warns_if_its_output_is_not_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, place: str, restored: tuple[tuple[str, int]]
+) -> None:
+    out = tmp_path / "out"
+    sink = whale.sinks.csv(out)
+    if place == "empty":
+        out.mkdir()
+    if place == "there":
+        writer = sink.open(instance_context(0, 1), "before")
+        writer.write(Batch.from_pydict({"n": [1]}))
+        staged = writer.stage_epoch(7)
+        assert staged is not None
+        sink.commit(CommitId("before", 7), [staged])
+    topology = whale.Topology("endless")
+    endless = whale.sources.poisson(1.0, lambda numbers: {"n": numbers})
+    topology.source(endless, id="in").sink(sink, id="out")
+    planned = plan(topology.logical_plan(), Settings(), 1)
+    publisher = SinkPublisher(Assignment("job", planned, Settings(), restored=restored), int)
+    publisher.recover({})
+    expected = [MESSAGE.format(out=out)] if restored and place != "there" else []
+    assert [record.message for record in caplog.records] == expected
