@@ -11,7 +11,7 @@ from ..plan.logical import OperatorNode
 from ..plan.physical import PhysicalPlan
 from .folders import identity_of
 
-__all__ = ["FORMAT", "describe_job"]
+__all__ = ["FORMAT", "describe_job", "running_operators"]
 
 FORMAT = 2
 """Of all files of a run; the page shows no others."""
@@ -31,7 +31,7 @@ def describe_job(
         "bounded": job_is_bounded(assignment),
         "checkpoints": assignment.settings.checkpoints.url,
         "ray_dashboard_url": ray_dashboard_url,
-        "operators": [_operator(plan, node) for node in plan.logical.nodes],
+        "operators": [_operator(plan, node) for node in running_operators(plan)],
         "stages": [
             {
                 "id": stage.id,
@@ -58,15 +58,20 @@ def describe_job(
     }
 
 
+def running_operators(plan: PhysicalPlan) -> list[OperatorNode]:
+    """Return the operators that stages run: all but unions, whose streams their readers take."""
+    ran = {name for stage in plan.stages for name in stage.operators}
+    return [node for node in plan.logical.nodes if node.id in ran]
+
+
 def _operator(plan: PhysicalPlan, node: OperatorNode) -> dict[str, Any]:
-    stages = [stage for stage in plan.stages if node.id in stage.operators]
-    stage = stages[0] if stages else None  # a union is in none
+    stage = next(stage for stage in plan.stages if node.id in stage.operators)
     return {
         "id": node.id,
         "kind": str(node.kind),
         "verb": node.verb,
-        "stage": None if stage is None else stage.id,
-        "parallelism": 0 if stage is None else stage.parallelism,
+        "stage": stage.id,
+        "parallelism": stage.parallelism,
         "location": node.location,
         "state": list(node.declared_state),
     }

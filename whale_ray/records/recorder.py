@@ -19,7 +19,7 @@ from ..metrics.counters import WorkerSnapshot
 from ..optimizer.decisions import DecisionLog
 from ..plan.assignment import Assignment
 from ..transport.clock import Clock, SystemClock
-from .describing import describe_job
+from .describing import describe_job, running_operators
 from .folders import (
     DECISIONS,
     DESCRIPTION,
@@ -65,7 +65,7 @@ class RunRecorder(NoRecorder):
         self._clock = clock
         runtime = assignment.settings.runtime
         self._sampler = Sampler(
-            (node.id for node in assignment.plan.logical.nodes),
+            (node.id for node in running_operators(assignment.plan)),
             assignment.plan.workers,
             max(self._settings.interval_ms, runtime.poll_interval_ms) / 1000,
         )

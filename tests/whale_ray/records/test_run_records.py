@@ -69,6 +69,25 @@ def test_a_run_is_described_counted_and_ended(tmp_path):
     assert not is_alive(folder)
 
 
+def test_a_union_is_no_box_of_its_own_since_its_readers_take_its_streams(tmp_path):
+    topology = whale.Topology("joined")
+    one, other = (topology.source(whale.sources.iterable(ROWS), id=name) for name in "ab")
+    one.union(other, id="both").map(lambda row: {"km": row.km}, id="fares").sink(
+        whale.sinks.collect(), id="out"
+    )
+    whale.run(topology, settings=settings_in(tmp_path))
+    (folder,) = RunFolders(settings_in(tmp_path).records).all()
+    described = read(folder, "job.json")
+    assert [one["id"] for one in described["operators"]] == ["a", "b", "fares", "out"]
+    assert {(one["source"], one["target"]) for one in described["edges"]} == {
+        ("a", "fares"),
+        ("b", "fares"),
+        ("fares", "out"),
+    }
+    line = json.loads((folder / "history.jsonl").read_text().splitlines()[-1])
+    assert len(line["operators"]) == 4
+
+
 def runs_on(tmp_path):
     """Return the folder of a run of this process that has not ended, and the sample of its end."""
     settings = settings_in(tmp_path)

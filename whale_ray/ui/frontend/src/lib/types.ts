@@ -19,7 +19,7 @@ export interface OperatorDescription {
   id: string;
   kind: string;
   verb: string;
-  stage: number | null;
+  stage: number;
   parallelism: number;
   location: string;
   state: string[];
