@@ -9,13 +9,15 @@ from numba import types
 
 from ..transport.compiling import njit
 
-__all__ = ["GAP_PAGES_MAX_IN_ORDER", "MADV_WILLNEED", "PAGE_SHIFT", "advise_pages"]
+__all__ = ["GAP_PAGES_MAX", "GAP_PAGES_MAX_IN_ORDER", "MADV_WILLNEED", "PAGE_SHIFT", "advise_pages"]
 
 PAGE_SHIFT = 12
 MADV_WILLNEED = 3
 
+GAP_PAGES_MAX = 4
+"""Pages between two that are wanted are read with them if they are not more."""
 GAP_PAGES_MAX_IN_ORDER = 16
-"""Pages between two that are wanted are read with them if they are not more, in their order."""
+"""The same where pages are met in their order, in memory that is kept free for them."""
 
 _madvise: Any = types.ExternalFunction(
     "madvise", types.int32(types.int64, types.uint64, types.int32)

@@ -35,7 +35,13 @@ from .index import (
     node_of,
 )
 from .log import CHUNK_BYTES_MIN
-from .page_advice import GAP_PAGES_MAX_IN_ORDER, MADV_WILLNEED, PAGE_SHIFT, advise_pages
+from .page_advice import (
+    GAP_PAGES_MAX,
+    GAP_PAGES_MAX_IN_ORDER,
+    MADV_WILLNEED,
+    PAGE_SHIFT,
+    advise_pages,
+)
 from .page_file import MADV_POPULATE_WRITE
 
 if TYPE_CHECKING:
@@ -49,10 +55,6 @@ FETCHED_ROWS_MAX = 8192
 
 _PATIENCE = 64
 """For so many batches after one that read from the disk pages are fetched ahead."""
-
-_GAP_PAGES_MAX = 4
-"""Pages between two that are wanted are read with them if they are not more; of those that are met
-in their order, and so need no memory for long, GAP_PAGES_MAX_IN_ORDER."""
 
 PIECE_BYTES = 4 << 20
 """Keys in the order of their records come in pieces of so much of the log at most."""
@@ -191,7 +193,7 @@ class PageFetcher:
         return stop
 
     def _fetch(self, hashes: npt.NDArray[np.uint64]) -> None:
-        self._ask(np.sort(self.places(hashes)), _GAP_PAGES_MAX)
+        self._ask(np.sort(self.places(hashes)), GAP_PAGES_MAX)
 
     def _populate(self, places: npt.NDArray[np.int64]) -> None:
         """Let the pages on disk of records, which ascend, be there to be written to."""

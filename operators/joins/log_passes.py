@@ -2,8 +2,9 @@
 
 As with records (`page_fetching`): a loop that meets a page on the disk waits for it alone, while
 those that are asked for in their order come at the disk's bandwidth, and each is read once for all
-of its rows. So rows are gathered by where they lie, the next part's pages are read meanwhile, and
-rows get their order last, in memory.
+of its rows. So rows are gathered by where they lie, the next batch's pages are read meanwhile, and
+rows get their order last, in memory. Pages of more batches would not wait in memory for their rows:
+the budget is used up, so the kernel has little for them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...state.page_advice import (
-    GAP_PAGES_MAX_IN_ORDER,
+    GAP_PAGES_MAX,
     MADV_WILLNEED,
     PAGE_SHIFT,
     advise_pages,
@@ -31,9 +32,6 @@ __all__ = ["take_in_pass"]
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-
-_PART_PIECES = 4
-"""So many batches of a log, of a MiB each at most if rows are small, are read while others are."""
 
 
 def take_in_pass(
@@ -57,7 +55,7 @@ def take_in_pass(
     """
     order = np.argsort(numbers, kind="stable")
     pieces, rows = locate(numbers[order], starts)
-    ends = [*(np.flatnonzero(np.diff(pieces // _PART_PIECES)) + 1).tolist(), len(rows)]
+    ends = [*(np.flatnonzero(np.diff(pieces)) + 1).tolist(), len(rows)]
     parts = [(pieces[start:stop], rows[start:stop]) for start, stop in pairwise((0, *ends))]
     _ask_rows(sources, on_disk, *parts[0])
     taken = []
@@ -114,7 +112,7 @@ def _ask_values(
             start = place + width * rows[i]
             stop = start + nbytes
         page, last_page = start >> PAGE_SHIFT, (stop - 1) >> PAGE_SHIFT
-        if pieces[i] == before and page - last <= GAP_PAGES_MAX_IN_ORDER:
+        if pieces[i] == before and page - last <= GAP_PAGES_MAX:
             last = max(last, last_page)
             continue
         if last >= first:
