@@ -27,7 +27,7 @@ from .manifest import (
 )
 from .messages import RestorePoint
 from .newest_note import NewestNote, read_note, write_note
-from .retention import kept_manifests, removable_chunks
+from .retention import Listed, kept_manifests, removable_chunks
 from .store_files import StoreFiles, files_at
 from .store_names import (
     CHUNKS,
@@ -67,7 +67,7 @@ class CheckpointStore:
         # What the job that has the claim knows itself: which manifests are durable, and what those
         # say that it has written or read. A name never stands for another list of files.
         self._durable: frozenset[str] | None = None
-        self._known: dict[str, Manifest] = {}
+        self._known: dict[str, Listed] = {}
 
     @classmethod
     def at(cls, url: str) -> CheckpointStore:
@@ -240,7 +240,7 @@ class CheckpointStore:
         write_note(self._files, NewestNote(claim.number, name))
         with self._lock:
             self._durable = (known if self._durable is None else self._durable) | {str(name)}
-            self._known[str(name)] = manifest
+            self._known[str(name)] = Listed.of(manifest)
         return str(name)
 
     def adopt(self, point: RestorePoint) -> str:
@@ -365,7 +365,7 @@ class CheckpointStore:
         last = max(manifest_names(durable), default=ManifestName(0, 0, ""))
         gone = [str(name) for name in names if name < last and str(name) not in kept]
         gone += removable_chunks(chunks, {name: manifests[name] for name in kept}, claim.job)
-        if any(manifests[name].lineage.job == claim.job for name in kept):
+        if any(manifests[name].job == claim.job for name in kept):
             earlier = (*self._files.names(CLAIMS), *self._files.names(NEWEST))
             gone += [name for name in earlier if 0 < claim_number(name) < claim.number]
         claim.check()
@@ -379,8 +379,8 @@ class CheckpointStore:
 
     def _readable(
         self, names: Iterable[ManifestName], durable: Collection[str]
-    ) -> dict[str, Manifest]:
-        """Return the manifests that are there, but those that were never finished.
+    ) -> dict[str, Listed]:
+        """Return what the manifests list that are there, but those that were never finished.
 
         Each is read once: what has been kept by a job is not read again at each of its epochs.
         """
@@ -388,18 +388,18 @@ class CheckpointStore:
             known = dict(self._known)
         found = {}
         for name in map(str, names):
-            manifest = known.get(name) or self._read_if_finished(name, durable)
-            if manifest is not None:
-                found[name] = manifest
+            listed = known.get(name) or self._read_if_finished(name, durable)
+            if listed is not None:
+                found[name] = listed
         return found
 
-    def _read_if_finished(self, name: str, durable: Collection[str]) -> Manifest | None:
-        """Read a manifest; None if it is gone, as the listing is out of date, or never finished."""
+    def _read_if_finished(self, name: str, durable: Collection[str]) -> Listed | None:
+        """Read what a manifest lists; None if it is gone, as the listing is old, or unfinished."""
         data = self._files.get(name)
         if data is None:
             return None
         try:
-            return decode_manifest(data, self._where(name))[0]
+            return Listed.of(decode_manifest(data, self._where(name))[0])
         except DamagedCheckpointError as error:
             if name not in durable:
                 return None

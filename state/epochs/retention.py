@@ -16,15 +16,39 @@ A file goes only if it is known that nothing lists it, never because something i
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from .manifest import Manifest, chunk_files
 from .store_names import ChunkName, manifest_names
 
-__all__ = ["kept_manifests", "removable_chunks"]
+__all__ = ["Listed", "kept_manifests", "removable_chunks"]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What retention needs of a manifest; the rest, such as chunks without files, may be large.
+
+    Attributes:
+        job: the id of the job that wrote it.
+        epoch: its number.
+        savepoint: whether a user asked for it.
+        files: the names of all chunk files that it lists.
+    """
+
+    job: str
+    epoch: int
+    savepoint: bool
+    files: frozenset[str]
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Listed:
+        """Return what it needs of this one."""
+        files = frozenset(chunk_files(manifest))
+        return cls(manifest.lineage.job, manifest.epoch, manifest.savepoint, files)
 
 
 def kept_manifests(
-    manifests: Mapping[str, Manifest],
+    manifests: Mapping[str, Listed],
     durable: Collection[str],
     keep: int,
     needed: Collection[str] = (),
@@ -47,9 +71,7 @@ def kept_manifests(
     return frozenset(stay & manifests.keys())
 
 
-def removable_chunks(
-    chunks: Iterable[str], kept: Mapping[str, Manifest], job: str
-) -> frozenset[str]:
+def removable_chunks(chunks: Iterable[str], kept: Mapping[str, Listed], job: str) -> frozenset[str]:
     """Return which chunk files can go.
 
     Args:
@@ -57,11 +79,10 @@ def removable_chunks(
         kept: the manifests that stay, by name.
         job: the id of the job that has the claim; no other writes into the folder.
     """
-    listed: frozenset[str] = frozenset().union(*map(chunk_files, kept.values()))
+    listed: frozenset[str] = frozenset().union(*(one.files for one in kept.values()))
     newest: dict[str, int] = {}
-    for manifest in kept.values():
-        writer = manifest.lineage.job
-        newest[writer] = max(manifest.epoch, newest.get(writer, 0))
+    for one in kept.values():
+        newest[one.job] = max(one.epoch, newest.get(one.job, 0))
     removable = set()
     for name in chunks:
         found = ChunkName.of(name)

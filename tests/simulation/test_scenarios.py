@@ -45,7 +45,7 @@ from whale_ray.state.epochs.checkpoint_store import CheckpointStore
 from whale_ray.state.epochs.claim import Claim
 from whale_ray.state.epochs.coordinator import EpochCoordinator, EpochPhase
 from whale_ray.state.epochs.coordinator_events import Action, CommitEpoch
-from whale_ray.state.epochs.manifest import ChunkFile, Manifest, chunk_files
+from whale_ray.state.epochs.manifest import ChunkFile
 from whale_ray.state.epochs.newest_note import NewestNote
 from whale_ray.state.epochs.store_files import StoreFiles
 from whale_ray.state.epochs.store_names import ManifestName
@@ -287,22 +287,22 @@ def count_the_end_for_every_epoch(coordinator: EpochCoordinator, epoch: int) -> 
 
 
 def remove_what_the_newest_does_not_list(
-    chunks: Iterable[str], kept: Mapping[str, Manifest], job: str
+    chunks: Iterable[str], kept: Mapping[str, retention.Listed], job: str
 ) -> frozenset[str]:
     """Forget the chunks that only an older manifest lists."""
     return REMOVABLE_CHUNKS(chunks, {name: kept[name] for name in sorted(kept)[-1:]}, job)
 
 
 def remove_what_is_young(
-    chunks: Iterable[str], kept: Mapping[str, Manifest], job: str
+    chunks: Iterable[str], kept: Mapping[str, retention.Listed], job: str
 ) -> frozenset[str]:
     """Remove whatever no manifest lists, also of the epoch under way."""
-    listed = frozenset[str]().union(*map(chunk_files, kept.values()))
+    listed = frozenset[str]().union(*(one.files for one in kept.values()))
     return frozenset(set(chunks) - listed)
 
 
 def keep_durable_ones_alone(
-    manifests: Mapping[str, Manifest], durable: Collection[str], *rest: Any
+    manifests: Mapping[str, retention.Listed], durable: Collection[str], *rest: Any
 ) -> frozenset[str]:
     """Remove savepoints, too."""
     plain = {name: replace(one, savepoint=False) for name, one in manifests.items()}
