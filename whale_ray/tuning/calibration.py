@@ -101,6 +101,7 @@ class MeasuredTopology:
                 self.held_rows.get(edge_key(edge), 0.0),
             )
             for edge in planned.edges
+            if not edge.is_side_input
         ]
         wtl_ns = settings.transport.wtl_ms * _NS_PER_MS
         return predict(stages, edges, cores=cores, wtl_ns=wtl_ns, rate_per_s=rate_per_s)
@@ -115,11 +116,29 @@ class MeasuredTopology:
         """
         work_ns = sum(self.costs[head].row_ns * self.stage_flow[head] for head in self.costs)
         most_per_s = cores * _NS_PER_S / work_ns if work_ns else 1.0
-        nodes = tuple(self._node(stage, most_per_s, rates) for stage in self.plan.stages)
-        edges = tuple(self._edge(edge) for edge in self.plan.edges)
+        fed = self._fed()
+        nodes = tuple(self._node(stage, most_per_s, rates) for stage in fed.values())
+        edges = tuple(
+            self._edge(edge)
+            for edge in self.plan.edges
+            if not edge.is_side_input and edge.source_stage in fed
+        )
         sends = [cost.send_ns for cost in self.costs.values() if cost.send_ns]
         mean_ns = sum(sends) / len(sends) if sends else 0.0
         return Dataflow(nodes, edges), SendingCosts(mean_ns, self.byte_ns)
+
+    def _fed(self) -> dict[int, Stage]:
+        """Return the stages, by id, but those that only a source without rows feeds.
+
+        Such as that of a table, which was read before anything was measured.
+        """
+        found: dict[int, Stage] = {}
+        for stage in self.plan.stages:
+            feeds = _feeds(self.plan, stage)
+            has_rows = any(edge.source_stage in found for edge in feeds)
+            if has_rows or (not feeds and self._flow_of(stage)):
+                found[stage.id] = stage
+        return found
 
     def _node(self, stage: Stage, most_per_s: float, rates: Mapping[str, float]) -> DataflowNode:
         costs = self.costs[stage.head]
@@ -247,10 +266,14 @@ def edge_key(edge: Edge) -> EdgeKey:
     return edge.source_operator, edge.source_output, edge.target_operator, edge.port
 
 
+def _feeds(planned: PhysicalPlan, stage: Stage) -> list[Edge]:
+    """Return the edges that feed a stage, but those of tables, which are there before its rows."""
+    return [edge for edge in planned.in_edges(stage.id) if not edge.is_side_input]
+
+
 def _rows_taken(trial: Trial, stage: Stage) -> float:
     """Return how many rows a stage took; one that goes to all its instances counts once."""
-    planned = trial.plan
-    edges = planned.in_edges(stage.id)
+    edges = _feeds(trial.plan, stage)
     if not any(isinstance(edge.grouping, All) for edge in edges):
         return float(trial.rows.get(stage.head, 0))
     sent = sent_by_edge(trial.loads)
@@ -262,7 +285,7 @@ def _work(trial: Trial, stage: Stage) -> StageWork:
     planned, sent = trial.plan, sent_by_edge(trial.loads)
     rows = _rows_taken(trial, stage)
     received = rows_sent = 0.0
-    for edge in planned.in_edges(stage.id):
+    for edge in _feeds(planned, stage):
         load = sent.get(edge.id, EdgeLoad())
         readers = len(stage.workers) if isinstance(edge.grouping, All) else 1
         received += load.messages * readers
@@ -286,7 +309,7 @@ def _flows(
     edge_flow: dict[EdgeKey, float] = {}
     for stage in planned.stages:
         taken = sum(_rows_taken(trial, stage) for trial in trials)
-        edges = planned.in_edges(stage.id)
+        edges = _feeds(planned, stage)
         if edges:
             stage_flow[stage.head] = sum(edge_flow[edge_key(edge)] for edge in edges)
         else:
@@ -309,7 +332,7 @@ def _held_rows(trial: Trial) -> dict[EdgeKey, float]:
     for sender in planned.stages:
         taken = _rows_taken(trial, sender)
         got = 0.0
-        for edge in planned.in_edges(sender.id):
+        for edge in _feeds(planned, sender):
             load = sent.get(edge.id, EdgeLoad())
             divided = 1 if isinstance(edge.grouping, All) else len(sender.workers)
             got = max(got, load.rows / load.slices / divided if load.slices else 0.0)

@@ -10,6 +10,8 @@ from whale_ray.configs.errors import UsageError, UserFunctionError
 from whale_ray.configs.settings import Settings
 from whale_ray.metrics.loads import EdgeLoad, WorkerLoad
 from whale_ray.operators.sources.base import SourceReader
+from whale_ray.optimizer.algorithm import optimize
+from whale_ray.optimizer.dataflow import OptimizerLimits
 from whale_ray.optimizer.decisions import Choice
 from whale_ray.plan.planner import plan
 from whale_ray.tspec.building import build_topology
@@ -75,6 +77,31 @@ def test_rows_are_held_back_if_slices_are_larger_than_what_follows_from_those_be
     found = measured_in({None: trial})
     assert found.held_rows == held
     assert found.stage_flow == {"a": 1.0, "b": 1.0, "c": 0.5}
+
+
+def test_a_table_is_no_input_of_what_is_optimized():
+    """The join is fused with its source, and has a table that was read before."""
+    topology = whale.Topology("table")
+    rows = topology.source(whale.sources.arrow(pa.table({"k": [1]})), id="rows")
+    named = rows.join_table(pa.table({"k": [1], "name": ["a"]}), on="k", id="named")
+    counts = named.group_by("k").agg(whale.functions.count().alias("rows"), id="counts")
+    counts.sink(whale.sinks.collect(), id="out")
+    planned = plan(topology.logical_plan(), Settings(), 2)
+    sent = {
+        edge.id: EdgeLoad() if edge.is_side_input else EdgeLoad(1_000, 20, 64_000, 10)
+        for edge in planned.edges
+    }
+    loads = (WorkerLoad(0, {stage.id: 1_000_000 for stage in planned.stages}, sent),)
+    read = {"named-table": 0, "rows": 1_000, "named": 1_000, "counts": 1_000, "out": 1_000}
+    found = measured_in({None: Trial(planned, read, loads, 1.0, None)})
+    dataflow, sending = found.dataflow(2, {})
+    assert [node.id for node in dataflow.nodes] == ["rows", "counts"]
+    assert [(edge.source, edge.target) for edge in dataflow.edges] == [("rows", "counts")]
+    choices = optimize(dataflow, sending, OptimizerLimits(2)).choices
+    changed = with_choices(topology.logical_plan(), planned, choices)
+    assert plan(changed, Settings(), 2).stages[0].head == "named-table"
+    # A row takes 1 µs of one worker, and half of 1 µs of each of both.
+    assert found.predict(planned, Settings(), 2).rows_per_s == pytest.approx(1e9 / 1_500)
 
 
 def test_a_trial_of_a_source_without_rows_says_so():
