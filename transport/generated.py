@@ -4,10 +4,13 @@ numba keeps a compiled function beside the file that it was written in. So the t
 a file, whose name is a hash of all that the machine code depends on: the text itself, how it is
 compiled, the versions of Python, numba and llvmlite, and the processor. A file is never executed:
 what runs is always the text that was made here, and a file that holds anything else is replaced.
+
+A process loads a kept function once: its jobs, and the attempts of a job, share it.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 import os
@@ -16,6 +19,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import llvmlite
@@ -37,6 +41,8 @@ _OPTIONS = {"nogil": True, "_nrt": False}
 """Of all functions. They make no arrays, so those that they pass on need no counts of references:
 these took half of the time of a loop with keys of text."""
 _OF_LOOPS = {"boundscheck": False, "error_model": "numpy"}
+_LOADED_MAX = 64
+"""How many functions a process has at hand; one has some 50 KB of machine code."""
 _log = logging.getLogger(__name__)
 _told: set[str] = set()
 
@@ -44,7 +50,7 @@ _told: set[str] = set()
 def compile_text(
     text: str,
     name: str,
-    signature: object,
+    signature: tuple[Any, ...],
     known: Mapping[str, object],
     helpers: tuple[str, ...],
     *,
@@ -64,13 +70,29 @@ def compile_text(
         NumbaError: numba refuses it.
     """
     path = _kept_file(text) if keep else None
-    namespace: dict[str, Any] = {**known, "__name__": MODULE}
+    is_shared = path is not None and all(isinstance(one, ModuleType) for one in known.values())
+    make = _loaded if is_shared else _compiled
+    return make(path, text, name, signature, tuple(known.items()), helpers)
+
+
+def _compiled(
+    path: Path | None,
+    text: str,
+    name: str,
+    signature: tuple[Any, ...],
+    known: tuple[tuple[str, object], ...],
+    helpers: tuple[str, ...],
+) -> Any:
+    namespace: dict[str, Any] = {**dict(known), "__name__": MODULE}
     exec(compile(text, str(path or f"<{MODULE}>"), "exec"), namespace)  # noqa: S102 - made here
     for helper in helpers:
         namespace[helper] = njit(**_OPTIONS)(namespace[helper])
     function = njit(signature, cache=path is not None, **_OPTIONS, **_OF_LOOPS)(namespace[name])
     entry_point(function)  # compiled here, not at the first call: that is made between rows
     return function
+
+
+_loaded = functools.lru_cache(maxsize=_LOADED_MAX)(_compiled)
 
 
 def is_kept(text: str) -> bool:
@@ -145,10 +167,18 @@ def _file_name(text: str) -> str:
     depends_on = (
         text,
         (_OPTIONS, _OF_LOOPS),
+        *_machine(),
+    )
+    return f"loop_{hashlib.sha256(repr(depends_on).encode()).hexdigest()[:24]}.py"
+
+
+@functools.cache
+def _machine() -> tuple[str, ...]:
+    """Return what machine code depends on beside the text: it is the same for a process."""
+    return (
         platform.python_version(),
         numba.__version__,
         llvmlite.__version__,
         llvmlite.binding.get_host_cpu_name(),
         llvmlite.binding.get_host_cpu_features().flatten(),
     )
-    return f"loop_{hashlib.sha256(repr(depends_on).encode()).hexdigest()[:24]}.py"

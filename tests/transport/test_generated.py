@@ -32,6 +32,8 @@ _INT64S = numba.types.Array(numba.int64, 1, "C", readonly=True)
 
 
 def _total(text: str = TEXT) -> int:
+    """Return what the loop computes in a process that has loaded none."""
+    generated._loaded.cache_clear()
     loop = generated.compile_text(text, "loop", (_INT64S,), {"np": np}, ("doubled",))
     return int(loop(np.arange(4, dtype=np.int64)))
 
@@ -52,6 +54,19 @@ def test_a_text_is_kept_with_what_it_was_compiled_to(kept: Path) -> None:
     assert generated.is_kept(TEXT)
     assert [path.read_text() for path in kept.glob("*.py")] == [TEXT]
     assert not generated.is_kept(TEXT.replace("K0 = np.int64(3)", "K0 = np.int64(4)"))
+
+
+def test_a_process_loads_a_loop_once_unless_it_calls_functions_of_a_user(kept: Path) -> None:
+    def compiled(text: str, signature: object = _INT64S, **known: object) -> object:
+        known["np"] = np
+        return generated.compile_text(text, "loop", (signature,), known, ("doubled",))
+
+    first = compiled(TEXT)
+    assert compiled(TEXT) is first
+    assert compiled(TEXT.replace("int64(3)", "int64(4)")) is not first
+    assert compiled(TEXT, numba.int32[::1]) is not first
+    users = numba.njit(lambda value: value)
+    assert compiled(TEXT, users=users) is not compiled(TEXT, users=users)
 
 
 def test_what_is_returned_is_compiled_already() -> None:

@@ -30,6 +30,7 @@ def _run(mode: str, table: pa.Table) -> list[Any]:
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Note what happens: loops that are compiled or loaded, and reads of the source."""
+    generated._loaded.cache_clear()  # as in a process that has loaded none
     noted: list[str] = []
     compile_text, read = generated.compile_text, SourceNode._read
 
