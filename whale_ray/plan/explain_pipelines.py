@@ -53,7 +53,9 @@ def pipeline_tables(plan: PhysicalPlan, settings: Settings) -> tuple[Table, ...]
     known = columns_if_known(logical) if chains else {}
     told: dict[str, tuple[str, str]] = {}
     for chain in chains:
-        told.update(_of_chain(chain, known[chain[0].inputs[0].source], mode))
+        schema = known[chain[0].inputs[0].source]
+        coded = _coded_before(plan, chain[0], schema)
+        told.update(_of_chain(chain, schema, mode, coded))
     rows = []
     for node in logical.nodes:
         if node.kind is not OperatorKind.UNION:
@@ -80,14 +82,29 @@ def _chains(plan: PhysicalPlan) -> Iterator[list[OperatorNode]]:
         yield chain
 
 
+def _coded_before(plan: PhysicalPlan, node: OperatorNode, schema: Schema | None) -> frozenset[int]:
+    """Return the columns that come to an operator as codes, if a source is fused before it."""
+    feed = plan.logical.node(node.inputs[0].upstream)
+    fused = any(feed.id in stage.operators and node.id in stage.operators for stage in plan.stages)
+    if schema is None or not fused or not isinstance(feed.payload, Source):
+        return frozenset()
+    with suppress(InputError):  # whoever plans or reads it says what is wrong
+        return frozenset(schema.index(n) for n in feed.payload.coded_columns() if n in schema)
+    return frozenset()
+
+
 def _may_be_in_loop(node: OperatorNode) -> bool:
     fits = FilterExpression | MapExpressions | TableJoin | PartialAggregation
     return isinstance(node.payload, fits)
 
 
 def _of_chain(
-    chain: Sequence[OperatorNode], schema: Schema | None, mode: str
+    chain: Sequence[OperatorNode],
+    schema: Schema | None,
+    mode: str,
+    coded: frozenset[int] = frozenset(),
 ) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield how each operator of a chain runs; `coded` as for `write_loop`."""
     if not chain:
         return
     if mode == "interpreted":
@@ -104,15 +121,15 @@ def _of_chain(
 
     *_, last = chain
     if isinstance(last.payload, PartialAggregation):
-        reason = _why_no_aggregating_loop(chain[:-1], last.payload, schema)
+        reason = _why_no_aggregating_loop(chain[:-1], last.payload, schema, coded)
         if reason:
             yield last.id, (_INTERPRETED, f"{_OWN_KERNELS}: {reason}")
-            yield from _of_chain(chain[:-1], schema, mode) if chain[1:] else ()
+            yield from _of_chain(chain[:-1], schema, mode, coded) if chain[1:] else ()
         else:
             yield from _in_one_loop(chain)
         return
     steps = [_step(node) for node in chain]
-    loop, why = longest_loop(steps, schema, nullable=True, has_times=False)
+    loop, why = longest_loop(steps, schema, nullable=True, has_times=False, coded=coded)
     compiled = 0 if loop is None else len(loop.schemas)
     yield from _in_one_loop(chain[:compiled])
     if compiled < len(chain):
@@ -131,7 +148,10 @@ def _in_one_loop(chain: Sequence[OperatorNode]) -> Iterator[tuple[str, tuple[str
 
 
 def _why_no_aggregating_loop(
-    chain: Sequence[OperatorNode], partial: PartialAggregation, schema: Schema
+    chain: Sequence[OperatorNode],
+    partial: PartialAggregation,
+    schema: Schema,
+    coded: frozenset[int],
 ) -> str:
     """Return why a partial aggregate is not in the loop of what is before it; "" if it is."""
     from ..operators.compiled.aggregating_text import write_aggregating_loop
@@ -141,7 +161,9 @@ def _why_no_aggregating_loop(
     has_times = asked.window is not None
     try:
         steps = [_step(node) for node in chain]
-        write_aggregating_loop(steps, asked, schema, nullable=True, has_times=has_times)
+        write_aggregating_loop(
+            steps, asked, schema, nullable=True, has_times=has_times, coded=coded
+        )
     except NotCompilable as reason:
         return str(reason)
     return ""

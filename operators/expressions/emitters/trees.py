@@ -8,9 +8,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ....configs.errors import WhaleError
+from ....transport.wire.arrow import type_to_arrow
+from ....transport.wire.types import Schema
 from ..expression import Alias, ColumnReference, FunctionCall, Literal
 from ..kernels.type_rules import is_text
-from .code import Code, EntryTable, LoopWriter, NotCompilable
+from .code import Code, EntryTable, LoopWriter, NotCompilable, constructor_of
 
 if TYPE_CHECKING:
     from ..evaluation import Environment
@@ -67,8 +69,8 @@ def _over_entries(
 ) -> Code | None:
     """Return the code of a call whose only column is coded text: it is looked up by the code.
 
-    None if it is no such call. The kernels compute it for each text of the dictionary; it is what
-    the loop would compute for the row, and what has no code has none here either.
+    None if it is no such call, or if it makes text. The kernels compute it for each text of the
+    dictionary, so it need not have a compiled form; functions of users are called for rows alone.
 
     Raises:
         NotCompilable: as `code_of`.
@@ -81,10 +83,32 @@ def _over_entries(
     if column not in loop.coded:
         return None
     plain = LoopWriter(loop.schema, nullable=loop.nullable)
-    code = code_of(call, plain, columns, constants)
+    try:
+        code = code_of(call, plain, columns, constants)
+    except NotCompilable:
+        return _by_kernels(call, column, loop)
     if plain.functions or code.constant is not None or is_text(code.kind):
         return None
     return loop.looked_up(EntryTable(call, column, code.kind, code.valid is not None), code.kind)
+
+
+def _by_kernels(call: FunctionCall, column: int, loop: LoopWriter) -> Code | None:
+    """Return the code of a call that has no compiled form, over the texts of a coded column."""
+    if _calls_users(call):
+        return None
+    type_ = loop.schema.fields[column].type
+    try:
+        kind = type_to_arrow(call.output_type(Schema.of(**dict.fromkeys(call.columns, type_))))
+        constructor_of(kind)
+    except (WhaleError, NotCompilable):
+        return None
+    return loop.looked_up(EntryTable(call, column, kind, nullable=True), kind)
+
+
+def _calls_users(expression: Expression) -> bool:
+    """Whether a function of the user's is part of an expression."""
+    is_users = isinstance(expression, FunctionCall) and expression.kernel.startswith("user_")
+    return is_users or any(map(_calls_users, expression.children()))
 
 
 def _is_column_text(code: Code) -> bool:

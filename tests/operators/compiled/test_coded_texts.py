@@ -126,10 +126,21 @@ _EXPRESSIONS = named(
         (col("s") == "vie") & (col("x") > 0),
     ]
 )
+_BY_KERNELS = named(
+    [
+        col("s").like("%ie_") | col("r").rlike("^v.*s$"),
+        (F.upper("s") == "VIEW") & (col("x") > 0),
+        when(F.instr("r", "e") > 1, F.length(F.reverse("s"))),
+        F.regexp_extract("s", "(i.)", 1) == F.lower("s"),
+        col("s").cast("int"),
+        F.nullif(col("s"), F.lower("s")).is_null(),
+    ]
+)
 _FILTER = FilterExpression((col("s") != "click") | col("r").startswith("v"))
 _RENAMED = MapExpressions.with_columns({"r": col("s"), "kept": col("r")})
 _CHAIN = CompiledChain([_FILTER, _RENAMED, FilterExpression(col("r") != "vie")], "compiled")
 _COMPUTED = CompiledChain([MapExpressions(_EXPRESSIONS, keep=False)], "compiled")
+_LOOKED_UP = CompiledChain([MapExpressions(_BY_KERNELS, keep=False)], "compiled")
 
 
 @MANY
@@ -138,7 +149,7 @@ def test_expressions_over_codes_are_those_over_texts(drawn: list[pa.RecordBatch]
     reader = DictionaryBatches()
     for rows in drawn:
         coded, plain = _timed(reader.batch(rows)), _plain(rows)
-        for chain in (_CHAIN, _COMPUTED):
+        for chain in (_CHAIN, _COMPUTED, _LOOKED_UP):
             theirs: Batch | None = plain
             for step in chain._operators:
                 theirs = None if theirs is None else step.apply(theirs)

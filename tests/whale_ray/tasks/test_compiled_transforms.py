@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from threading import Event
 from threading import enumerate as enumerate_threads
 from typing import Any
@@ -140,6 +141,22 @@ def test_explain_says_that_joins_build_and_probe_in_one_loop_and_within_sessions
     for name in ("numbers", "words", "both"):
         assert lines[name].endswith("compiled loop  build and probe, once per batch")
     assert lines["ends"].endswith("sessions are joined once they have ended")
+
+
+def test_explain_knows_that_texts_which_stay_codes_are_searched_once_each(tmp_path: Path) -> None:
+    table = pa.table({"kind": pa.array(["view"] * 9).dictionary_encode(), "n": range(9)})
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as file:
+        file.write_table(table)
+    topology = whale.Topology("coded")
+    mapped = topology.source(whale.sources.ipc(tmp_path / "a.arrow"), id="mapped")
+    plain = table.set_column(0, "kind", table["kind"].cast(pa.string()))
+    decoded = topology.source(whale.sources.arrow(plain), id="decoded")
+    for name, rows in (("mapped", mapped), ("decoded", decoded)):
+        wanted = rows.filter(whale.col("kind").rlike("^v"), id=f"{name}-views")
+        wanted.sink(whale.sinks.collect())
+    lines = _pipelines(topology)
+    assert lines["mapped-views"] == "compiled loop"
+    assert lines["decoded-views"].startswith("interpreted    rlike, which has no compiled form,")
 
 
 def test_explain_says_when_nothing_is_compiled() -> None:
