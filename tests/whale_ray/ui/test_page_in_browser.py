@@ -39,6 +39,9 @@ def test_without_a_job_the_page_says_how_to_begin(browser, page, tmp_path):
         page.goto(ui.url)
         page.get_by_role("heading", name="No job yet").wait_for()
         assert_accessible(page)
+        page.goto("about:blank")
+        page.goto(f"{ui.url}#/job/%zz/topology")  # damaged on its way
+        page.get_by_text("there is no job '%zz'").wait_for()
 
 
 def test_the_list_and_every_view_of_each_job(ui, page, tmp_path):

@@ -159,15 +159,22 @@ def test_a_switch_shows_the_trees_before_and_after_it_by_the_keyboard(page, tmp_
 
 
 @ONCE
-def test_only_an_address_of_the_web_becomes_a_link(page, tmp_path):
+def test_only_an_address_of_the_web_becomes_a_link_and_no_name_widens_the_page(page, tmp_path):
     job_id = run_with_switches(tmp_path / "runs")
     path = tmp_path / "runs" / job_id / DESCRIPTION
     described = json.loads(path.read_text())
+    described["hosts"][0] = "w" * 300
+    described["edges"][0]["source"] = "w" * 300
     path.write_text(json.dumps({**described, "ray_dashboard_url": "javascript:alert(1)"}))
     with Ui(tmp_path / "runs") as ui:
         page.goto(f"{ui.url}#/job/{job_id}/trees")
         page.get_by_role("heading", name="The tree in force").wait_for()
         assert page.get_by_role("link", name="Ray's dashboard").count() == 0
+        width = "document.documentElement.scrollWidth"
+        assert page.evaluate(width) == 1300
+        page.get_by_role("button", name="Epoch 1 of stream 4").click()
+        page.get_by_role("heading", name="Switch to epoch 1").wait_for()
+        assert page.evaluate(width) == 1300
 
 
 def links_between_all(runs: Path, job_id: str) -> None:

@@ -7,9 +7,18 @@ export interface Route {
   other: string;
 }
 
+/** A part of an address; one that is damaged stands for itself, and names no job. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 function parse(hash: string): Route {
   const [path = "", query = ""] = hash.replace(/^#\/?/, "").split("?");
-  const [page = "", job = "", view = ""] = path.split("/").map(decodeURIComponent);
+  const [page = "", job = "", view = ""] = path.split("/").map(decoded);
   return { page, job, view: view || "topology", other: new URLSearchParams(query).get("with") ?? "" };
 }
 
