@@ -2,19 +2,22 @@
 
 What depends on such a column alone is computed once for each text of the dictionary, by the
 kernels, and looked up by the code. The row of a table and the code of a key are found in the loop,
-once for each text that occurs. All of it is kept as long as batches have the same dictionary.
+once for each text that occurs. All of it is kept for the last few dictionaries, since batches of
+several files may come by turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ...transport.wire.arrow import type_from_arrow
+from ...transport.wire.arrow_dictionaries import DICTIONARIES_KEPT
 from ...transport.wire.batch import Batch
 from ...transport.wire.coded_column import CodedColumn, Dictionary
 from ...transport.wire.types import Field, Schema
@@ -62,11 +65,11 @@ class _OfDictionary(NamedTuple):
 
 
 class KeptForDictionaries:
-    """The arrays of one loop for the dictionaries of its last batch."""
+    """The arrays of one loop for the last few dictionaries of each column."""
 
     def __init__(self, parts: CodedParts) -> None:
         self._parts = parts
-        self._kept: dict[tuple[str, int], _OfDictionary] = {}
+        self._kept: dict[tuple[str, int], list[_OfDictionary]] = {}  # the last used first
 
     def arrays(self, columns: Mapping[int, Column]) -> list[npt.NDArray[Any]]:
         """Return the loop's arguments, for the columns of a batch by their numbers.
@@ -77,19 +80,31 @@ class KeptForDictionaries:
         found = []
         for number, table in enumerate(self._parts.tables):
             dictionary = dictionary_of(columns[table.column])
-            kept = self._kept.get(("table", number))
-            if kept is None or kept.dictionary is not dictionary:
-                kept = _OfDictionary(dictionary, _computed(table, dictionary))
-                self._kept["table", number] = kept
-            found += kept.arrays
+            found += self._of(("table", number), dictionary, partial(_computed, table))
         for lookup, column in self._parts.probes.items():
             dictionary = dictionary_of(columns[column])
-            kept = self._kept.get(("probe", lookup))
-            if kept is None or kept.dictionary is not dictionary:
-                kept = _OfDictionary(dictionary, [np.full(len(dictionary), _UNKNOWN_ROW)])
-                self._kept["probe", lookup] = kept
-            found += kept.arrays
+            found += self._of(("probe", lookup), dictionary, _unknown_rows)
         return found
+
+    def _of(
+        self,
+        wanted: tuple[str, int],
+        dictionary: Dictionary,
+        make: Callable[[Dictionary], list[npt.NDArray[Any]]],
+    ) -> list[npt.NDArray[Any]]:
+        """Return what is kept for a dictionary; make it if there is nothing."""
+        kept = self._kept.setdefault(wanted, [])
+        for place, one in enumerate(kept):
+            if one.dictionary is dictionary:
+                kept.insert(0, kept.pop(place))
+                return one.arrays
+        kept.insert(0, _OfDictionary(dictionary, make(dictionary)))
+        del kept[DICTIONARIES_KEPT:]
+        return kept[0].arrays
+
+
+def _unknown_rows(dictionary: Dictionary) -> list[npt.NDArray[Any]]:
+    return [np.full(len(dictionary), _UNKNOWN_ROW)]
 
 
 def dictionary_of(column: Column) -> Dictionary:

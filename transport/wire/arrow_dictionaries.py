@@ -14,10 +14,13 @@ from .coded_column import CodedColumn, Dictionary
 from .column import Column
 from .types import SCHEMAS_REMEMBERED, DataType, Schema
 
-__all__ = ["DICTIONARY_TEXTS_MAX", "DictionaryBatches", "is_text_dictionary"]
+__all__ = ["DICTIONARIES_KEPT", "DICTIONARY_TEXTS_MAX", "DictionaryBatches", "is_text_dictionary"]
 
 DICTIONARY_TEXTS_MAX = 1 << 14
 """Columns of more texts are decoded: what is computed for each text would leave the caches."""
+
+DICTIONARIES_KEPT = 4
+"""Of each column, so many dictionaries are known again."""
 
 _DECODED_BYTES_MAX = 1 << 30
 """Columns that could be larger than that are decoded where they are read, which may be refused."""
@@ -26,12 +29,12 @@ _DECODED_BYTES_MAX = 1 << 30
 class DictionaryBatches:
     """Makes batches of a source's record batches, whose columns of text may be dictionary arrays.
 
-    It remembers the last dictionary of each column: where the next has the same texts, it is used
-    again, so that what was computed for its texts is.
+    It remembers the last few dictionaries of each column: where the next has the texts of one, that
+    is used again, so that what was computed for its texts is.
     """
 
     def __init__(self) -> None:
-        self._last: dict[str, Dictionary] = {}
+        self._last: dict[str, list[Dictionary]] = {}  # the last used first
 
     def batch(self, data: pa.RecordBatch) -> Batch:
         """Return the rows, `owned`; their memory is a source's. See `batch_from_arrow`."""
@@ -58,13 +61,16 @@ class DictionaryBatches:
         if len(texts) > DICTIONARY_TEXTS_MAX or texts.null_count:
             return None
         values = column_from_arrow(texts, kind, f"column {name!r}", of_source=True)
-        last = self._last.get(name)
-        if last is not None and last.has_texts(values):
-            return last
+        last = self._last.setdefault(name, [])
+        for place, one in enumerate(last):
+            if one.has_texts(values):
+                last.insert(0, last.pop(place))
+                return one
         if len(texts) > len(array):  # most of its texts would be looked at for nothing
             return None
-        found = self._last[name] = Dictionary(values)
-        return found
+        last.insert(0, Dictionary(values))
+        del last[DICTIONARIES_KEPT:]
+        return last[0]
 
 
 def is_text_dictionary(kind: pa.DataType) -> bool:

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 import whale_ray as whale
 from tests.operators.compiled.compiled_cases import TEXTS, compilable, named
 from whale_ray.operators.compiled.aggregating_chain import AggregatingChain
+from whale_ray.operators.compiled.coded_texts import CodedParts, KeptForDictionaries
 from whale_ray.operators.compiled.compiled_chain import CompiledChain
+from whale_ray.operators.expressions.emitters.code import EntryTable
 from whale_ray.operators.expressions.expression import col, when
 from whale_ray.operators.joins.broadcast_table import BroadcastTable
 from whale_ray.operators.joins.table_join import TableJoin
@@ -22,9 +24,9 @@ from whale_ray.operators.windows import text_codes
 from whale_ray.operators.windows.aggregation import Aggregation
 from whale_ray.operators.windows.partial_windows import PartialWindows
 from whale_ray.testing import instance_context
-from whale_ray.transport.wire.arrow_dictionaries import DictionaryBatches
+from whale_ray.transport.wire.arrow_dictionaries import DICTIONARIES_KEPT, DictionaryBatches
 from whale_ray.transport.wire.batch import Batch
-from whale_ray.transport.wire.coded_column import CodedColumn
+from whale_ray.transport.wire.coded_column import CodedColumn, Dictionary
 from whale_ray.transport.wire.column import Column
 from whale_ray.transport.wire.types import Schema
 
@@ -112,6 +114,10 @@ def test_the_same_texts_share_a_dictionary_and_many_texts_are_decoded(
     made = DictionaryBatches()
     first, again, grown = batch(["a", "b"], [1, 0]), batch(["a", "b"], [1]), batch(["a"], [0])
     assert first.dictionary is again.dictionary is not grown.dictionary
+    assert batch(["a", "b"], [1]).dictionary is first.dictionary  # by turns
+    for number in range(DICTIONARIES_KEPT):
+        batch([f"{number}"], [0])
+    assert batch(["a", "b"], [1, 0]).dictionary is not first.dictionary  # bounded
     assert not isinstance(batch(["c", "d"], [1]), CodedColumn)  # more texts than rows
     monkeypatch.setattr("whale_ray.transport.wire.arrow_dictionaries.DICTIONARY_TEXTS_MAX", 1)
     assert batch(["a", "b"], [1, 0, 0]).to_pylist() == ["b", "a", "a"]
@@ -158,6 +164,21 @@ def test_expressions_over_codes_are_those_over_texts(drawn: list[pa.RecordBatch]
             assert (passed.rows is None) == (theirs is None)
             if passed.rows is not None and theirs is not None:
                 _assert_same(passed.rows, theirs)
+
+
+def test_what_is_computed_for_dictionaries_that_come_by_turns_is_kept() -> None:
+    entry = EntryTable(F.length("s"), 0, pa.int32(), nullable=True)
+    kept = KeptForDictionaries(CodedParts(frozenset({0}), (entry,), {1: 0}))
+    many = [
+        CodedColumn(Dictionary(Column.of([f"{n}"], "string")), np.zeros(1, np.int32), None)
+        for n in range(DICTIONARIES_KEPT + 1)
+    ]
+    first, second, again = (kept.arrays({0: many[at]}) for at in (0, 1, 0))
+    assert [id(one) for one in again] == [id(one) for one in first]
+    assert all(here is not there for here, there in zip(first, second, strict=True))
+    for column in many[1:]:
+        kept.arrays({0: column})
+    assert kept.arrays({0: many[0]})[0] is not first[0]
 
 
 def _table() -> BroadcastTable:
