@@ -257,8 +257,11 @@ class EdgeWriter:
     def _push(self) -> bool:
         sent = False
         for queue in self._queues:
-            while queue.waiting and self._put(queue, queue.waiting[0]):
-                queue.waiting.pop(0)
+            waiting, count = queue.waiting, 0
+            while count < len(waiting) and self._put(queue, waiting[count]):
+                count += 1
+            if count:
+                del waiting[:count]  # at once: each one alone would move all behind it
                 sent = True
         return sent
 
