@@ -18,6 +18,7 @@ which degrees of parallelism and batches were decided by then. The file is YAML:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -194,16 +195,24 @@ def log_from_yaml(text: str, where: str) -> tuple[str, tuple[OptimizerDecision, 
     except RecursionError as error:
         msg = f"{where}: not the log of an optimization ({_KEY}): it is nested too deeply"
         raise InputError(msg) from error
-    except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
+    except (yaml.YAMLError, AttributeError, LookupError, TypeError, ValueError) as error:
         msg = f"{where}: not the log of an optimization ({_KEY}): {error!r}"
         raise InputError(msg) from error
+
+
+def _finite(written: Any) -> float:
+    value = float(written)
+    if not math.isfinite(value):
+        msg = f"{value} is no number that is decided"
+        raise ValueError(msg)
+    return value
 
 
 def _step(written: Mapping[str, Any]) -> OptimizerDecision:
     return OptimizerDecision(
         str(written["operator"]),
         Decides(written["decides"]),
-        float(written["value"]),
+        _finite(written["value"]),
         str(written["formula"]),
         {str(name): float(value) for name, value in written["numbers"].items()},
         str(written["reason"]),

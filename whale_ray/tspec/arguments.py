@@ -11,7 +11,7 @@ import importlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta, timezone
 from typing import Any, Final
 
 from ..api.topology.functions import ColumnFunction
@@ -70,7 +70,11 @@ def plain(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UsageError: one is neither a plain value nor can be imported.
     """
-    return {name: _plain(name, value) for name, value in given.items()}
+    try:
+        return {name: _plain(name, value) for name, value in given.items()}
+    except RecursionError as error:
+        msg = "an argument is nested too deeply, or contains itself"
+        raise UsageError(msg) from error
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -84,6 +88,12 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, bytes) and len(value) > _INLINE_BYTES_MAX:
         msg = f"its argument {name} has {len(value):,} bytes; such files have {_INLINE_BYTES_MAX:,}"
         raise UsageError(msg)
+    if isinstance(value, datetime) and not _has_text(value):
+        msg = (
+            f"its argument {name} has the time {value}, whose zone such files cannot have; give it"
+            " in UTC"
+        )
+        raise UsageError(msg)
     if type(value) in _PLAIN:
         return value
     if inspect.isroutine(value) or isinstance(value, type):
@@ -95,6 +105,14 @@ def _plain(name: str, value: Any) -> Any:
         return {_IMPORT: path, _ARGUMENTS: given}
     msg = f"its argument {name} is {value!r:.60}, and no plain value"
     raise UsageError(msg)
+
+
+def _has_text(time: datetime) -> bool:
+    """Whether YAML has a time: with no zone, or an offset in minutes; not with a zone's name."""
+    if time.tzinfo is None:
+        return True
+    offset_s = (time.utcoffset() or timedelta()).total_seconds()
+    return time.tzname() == "UTC" or (isinstance(time.tzinfo, timezone) and offset_s % 60 == 0)
 
 
 def _is_import(value: Any) -> bool:

@@ -49,7 +49,7 @@ class YamlEntry:
                 raise mistake_at(YamlEntry(self._where, key), "a key must be a word")
             if key.value in found:
                 raise mistake_at(
-                    YamlEntry(self._where, key), f"{key.value} is given twice; remove one"
+                    YamlEntry(self._where, key), f"{key.value!r} is given twice; remove one"
                 )
             found[str(key.value)] = YamlEntry(self._where, value)
         return found
@@ -79,6 +79,9 @@ class YamlEntry:
             return loader.construct_object(self._node, deep=True)
         except yaml.YAMLError as error:
             raise mistake_at(self, str(getattr(error, "problem", None) or error)) from error
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            # PyYAML's for a scalar that its tag does not fit: 2026-13-45, !!int abc, !!bool abc.
+            raise mistake_at(self, f"a value makes no sense in YAML: {error}") from error
 
     def text(self) -> str:
         """Return a text; InputError if it is none."""

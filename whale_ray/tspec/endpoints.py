@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -34,8 +35,16 @@ __all__ = ["NS_PER_US", "sink_of", "source_of"]
 NS_PER_US: Final = 1_000.0
 _NS_PER_MS: Final = 1_000_000
 _ROWS_MAX: Final = 1_000
-_SECRET: Final = ("password", "passwd", "secret", "token", "key", "oauth", "jaas")
+_SECRET: Final = (
+    *("password", "passwd", "secret", "token", "key", "oauth", "jaas"),
+    *("connection_string", "credential"),
+)
 """Parts of the names of settings that are credentials, or lead to them."""
+
+_SECRET_IN_URL: Final = re.compile(
+    r"://[^/?#\s]*:[^/?#\s]*@|[?&;](sig|[^=&]*(key|token|secret))=", re.I
+)
+"""Of a URL: a password before its host, or a signature behind it."""
 
 _Made = tuple[str, dict[str, Any]]
 """An import path, and the other fields of the operator."""
@@ -101,7 +110,8 @@ def sink_of(sink: Any) -> _Made:
         case CollectSink(max_bytes=max_bytes):
             return _called("sinks:collect", {"max_bytes": max_bytes})
         case DeltaSink(folder=table):
-            given = {"path_or_url": table.url, "mode": sink.mode, "compression": sink.compression}
+            given = {"path_or_url": _without_signature(table.url), "mode": sink.mode}
+            given["compression"] = sink.compression
             given |= {"partition_by": list(sink.partition_by)}
             given["storage_options"] = _without_secrets("storage_options", table.options)
             return _called("sinks:delta", given)
@@ -128,15 +138,19 @@ def _called(name: str, given: Mapping[str, Any], schema: Any = None) -> _Made:
     """Return a function of whale_ray and its arguments, without those that it has by default."""
     path = f"whale_ray.{name}"
     parameters = inspect.signature(imported(path)).parameters
-    given = {name: value for name, value in given.items() if value is not None and value != []}
     arguments = {
         name: value
         for name, value in plain(given).items()
-        if name not in parameters or value != parameters[name].default
+        if value is not None and not (name in parameters and _is_default(value, parameters[name]))
     }
     if schema is not None:
         arguments["schema"] = schema_types(schema)
     return path, {"arguments": arguments}
+
+
+def _is_default(value: Any, parameter: inspect.Parameter) -> bool:
+    default = parameter.default
+    return bool(value == (list(default) if isinstance(default, tuple) else default))
 
 
 def _files(source: Any) -> _Made:
@@ -223,7 +237,11 @@ def _rows(rows: Any) -> Any:
 
 def _without_secrets(name: str, given: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return settings if none of them is a credential; None if there are none."""
-    secret = [key for key in given if any(part in key.lower() for part in _SECRET)]
+    secret = [
+        key
+        for key, value in given.items()
+        if any(part in key.lower() for part in _SECRET) or _SECRET_IN_URL.search(str(value))
+    ]
     if secret:
         msg = (
             f"its {name} have {secret[0]!r}, and such files have no credentials: leave them out,"
@@ -233,10 +251,23 @@ def _without_secrets(name: str, given: Mapping[str, Any]) -> dict[str, Any] | No
     return dict(given) or None
 
 
+def _without_signature(url: str) -> str:
+    if _SECRET_IN_URL.search(url):
+        msg = "its URL has a credential, and such files have none: leave it to the environment"
+        raise UsageError(msg)
+    return url
+
+
 def _without_password(dsn: str) -> str:
+    from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 
-    if conninfo_to_dict(dsn).get("password"):
+    try:
+        given = conninfo_to_dict(dsn)
+    except ProgrammingError as error:
+        msg = "its dsn is none of libpq's"  # without what libpq says, which may be the password
+        raise UsageError(msg) from error
+    if any(value and ("password" in key or "secret" in key) for key, value in given.items()):
         msg = (
             "its dsn has a password, and such files have no credentials: leave it to PGPASSWORD or"
             " to a file .pgpass"

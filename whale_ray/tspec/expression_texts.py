@@ -9,6 +9,7 @@ from __future__ import annotations
 import keyword
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
+from unicodedata import normalize
 
 from ..configs.errors import UsageError
 from ..operators.aggregates.aggregate import Aggregate
@@ -57,8 +58,9 @@ def condition_text(expression: Expression) -> str:
     """
     match expression:
         case ColumnReference(name=name):
-            plain = name.isidentifier() and not keyword.iskeyword(name)
-            return name if plain else f"col({name!r})"
+            is_word = name.isidentifier() and not keyword.iskeyword(name)
+            # Python reads ﬁ as fi, but not in quotes.
+            return name if is_word and normalize("NFKC", name) == name else f"col({name!r})"
         case Literal(constant=bool() | int() | float() | str() | bytes() | None as constant):
             if isinstance(constant, float) and not abs(constant) < float("inf"):
                 _refused(expression)

@@ -48,7 +48,10 @@ def tspec_to_yaml(spec: TopologySpec) -> str:
         "topology": spec.name,
         "operators": {one.id: _operator(one) for one in spec.operators},
     }
-    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    if "\x85" in text:  # a line break in YAML 1.1, which PyYAML writes into texts as it is
+        text = yaml.safe_dump(content, sort_keys=False)
+    return text
 
 
 def _operator(one: OperatorSpec) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Nothing that a text names is imported here: that is left to the process that run
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import asdict
 from typing import Any
@@ -64,7 +65,10 @@ def _steps(steps: tuple[OptimizerDecision, ...]) -> list[dict[str, Any]]:
             "decides": str(step.decides),
             "value": step.value,
             "formula": step.formula,
-            "numbers": dict(step.numbers),
+            "numbers": {
+                name: value if math.isfinite(value) else None  # for which JSON has no number
+                for name, value in step.numbers.items()
+            },
             "reason": step.reason,
             "choices": {
                 name: asdict(choice) for name, choice in choices_after(steps[: place + 1]).items()

@@ -61,7 +61,7 @@ SINK = "  o: {sink: simulated, inputs: [{from: s}], ppt_us: 0}\n"
         (HEAD + "  s: {source: os}", "line 4: 'os' is no import path; write module:name, or simul"),
         (HEAD + "  s: {source: simulated}", "'s' is simulated, so it needs rate_per_s"),
         (HEAD + SOURCE.replace("1000", "0"), "nothing comes at a rate of 0; it must be greater"),
-        (HEAD + SOURCE + SOURCE, "x, line 5: s is given twice; remove one"),
+        (HEAD + SOURCE + SOURCE, "x, line 5: 's' is given twice; remove one"),
         (HEAD + SOURCE + SINK.replace("from: s", "from: z"), "line 5: 'o' reads 'z', which is no"),
         (HEAD + SOURCE + "  o: {sink: simulated, ppt_us: 0}", "line 5: nobody feeds 'o'"),
         (
@@ -145,6 +145,11 @@ SINK = "  o: {sink: simulated, inputs: [{from: s}], ppt_us: 0}\n"
             HEAD + SOURCE + "  j: {join_table: outer, inputs: [{from: s}]}",
             "line 5: unknown 'outer'",
         ),
+        *(
+            (HEAD + f"  s: {{source: 'm:n', arguments: {{a: {odd}}}}}", r"\Ax, line 4: [^\n]+\Z")
+            for odd in ("2026-13-45", "0b_", "9" * 5000, "!!int ''", "!!bool x", "!!timestamp x")
+        ),
+        (HEAD + '  "s\\n": {}\n  "s\\n": {}', r"line 5: 's\\n' is given twice"),
     ],
 )
 def test_a_mistake_is_named_with_its_line(text, message):
@@ -169,6 +174,7 @@ FIELDS = re.findall(r"(\w+): (?=[\w.]+[,}\n])", FUZZED)
 VALUES = st.sampled_from(
     ["0", "-1", "99999999999", "1e12", "1e300", "1e-300", "9" * 400, ".nan", ".inf", "-.inf"]
     + ["null", "true", "soon", "''", "[1]", "{a: 1}", "&a [*a]", "2026-01-01", "!!binary x", "!t x"]
+    + ["2026-13-45", "0x_", "!!int x", "!!float ''", "!!bool x", "!!timestamp x"]
 )
 
 

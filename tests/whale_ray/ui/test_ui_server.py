@@ -324,6 +324,20 @@ def test_a_topology_is_drawn_and_optimized(served):
     assert again["steps"] == found["steps"]
 
 
+def test_numbers_that_json_has_not_are_null(served):
+    feed = "ppt_us: 0, fan_out: 0, row_bytes: 8, inputs: [{grouping: shuffle, from: "
+    text = (
+        "tspec: 1\ntopology: dry\noperators:\n"
+        "  s: {source: simulated, dop: 1, row_bytes: 8, rate_per_s: 9}\n"
+        f"  a: {{process: simulated, {feed}s}}]}}\n  b: {{process: simulated, {feed}a}}]}}\n"
+        "  o: {sink: simulated, ppt_us: 0, inputs: [{from: b, grouping: shuffle}]}\n"
+    )
+    found = served.post("/api/optimization", text).json()
+    again = served.post("/api/optimizer-log", found["log"]).json()
+    assert again["steps"] == found["steps"]
+    assert None in [one["numbers"].get("l_i_ns", 0) for one in found["steps"]]
+
+
 @pytest.mark.parametrize(
     ("path", "text", "message"),
     [
@@ -331,6 +345,13 @@ def test_a_topology_is_drawn_and_optimized(served):
         ("/api/topology", "", "the topology: the file is empty"),
         ("/api/topology", b"\xff", "expected text in UTF-8"),
         ("/api/optimizer-log", "steps: 1", "not the log of an optimization"),
+        ("/api/topology", "tspec: 2026-13-45\ntopology: t\noperators: {}", "line 1: a value makes"),
+        (
+            "/api/optimizer-log",
+            "tspec-opt: 1\ntopology: t\nsteps:\n- {operator: s, decides: dop, value: .nan,"
+            " formula: f, numbers: {}, reason: r}",
+            "nan is no number",
+        ),
         ("/api/optimizer-log", "[" * 100_000, "not the log of an optimization"),
         ("/api/submissions", "[" * 100_000, "expected JSON"),
     ],

@@ -210,7 +210,7 @@ export interface OptimizerStep {
   decides: string;
   value: number;
   formula: string;
-  numbers: Record<string, number>;
+  numbers: Record<string, number | null>;
   reason: string;
   choices: Record<string, Choice>;
 }
