@@ -359,8 +359,18 @@ class ChainWriter:
             if not made.value or (made.constant is not None and pa.types.is_null(made.kind)):
                 msg = f"a column of constant {field.type}"
                 raise NotCompilable(msg)
+            if is_text(made.kind):
+                outputs.append(self._same_text(made, field.type))
+                continue
             outputs.append(Computed(field.type, made.valid is not None))
         return outputs
+
+    def _same_text(self, made: Code, kind: DataType) -> Passed:
+        """Return the column of text that an expression leaves as it is: F.coalesce("s")."""
+        if made.constant is not None or self._schema.fields[int(made.value)].type != kind:
+            msg = f"a column of {kind} that no input is"
+            raise NotCompilable(msg)
+        return Passed(int(made.value), copied=False)
 
     def _is_copied(self, column: int) -> bool:
         """Whether the loop copies a column, if it filters; else those of the rows are gathered."""

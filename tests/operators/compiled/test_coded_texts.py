@@ -143,7 +143,7 @@ _BY_KERNELS = named(
     ]
 )
 _FILTER = FilterExpression((col("s") != "click") | col("r").startswith("v"))
-_RENAMED = MapExpressions.with_columns({"r": col("s"), "kept": col("r")})
+_RENAMED = MapExpressions.with_columns({"r": col("s").cast("string"), "kept": F.coalesce("r")})
 _CHAIN = CompiledChain([_FILTER, _RENAMED, FilterExpression(col("r") != "vie")], "compiled")
 _COMPUTED = CompiledChain([MapExpressions(_EXPRESSIONS, keep=False)], "compiled")
 _LOOKED_UP = CompiledChain([MapExpressions(_BY_KERNELS, keep=False)], "compiled")

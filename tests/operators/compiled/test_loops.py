@@ -46,7 +46,8 @@ _FILTERED = CompiledChain(
     [
         FilterExpression((col("s") == "view") | (col("i32") % 3 == 0)),
         MapExpressions.with_columns({"twice": col("i64") * 2, "r": col("s")}),
-        MapExpressions.select([col("s").alias("kept"), col("twice"), col("r"), col("f64")]),
+        MapExpressions.with_columns({"q": F.coalesce(col("s").cast("string"))}),
+        MapExpressions.select([col("s").alias("kept"), *map(col, ("twice", "r", "q", "f64"))]),
         FilterExpression((col("twice") > 0) | col("f64").is_null()),
     ],
     "compiled",
