@@ -45,6 +45,7 @@ class SinkPublisher:
         self.results: dict[str, SinkResult] = {}
         """What was published, by sink."""
         self._entered: set[str] = set()  # sinks of which something may be staged, or set aside
+        self._has_begun = False
         self._unprepared: str | None = None  # the sink with which the job could not begin
 
     @property
@@ -75,7 +76,9 @@ class SinkPublisher:
         for name, sink in self._sinks.items():
             with self._preparing(name), attributed_to(name, "what its instances staged"):
                 sink.recover(self._token(0), staged.get(name, ()), bounded=self.is_bounded)
-                self._warn_if_output_is_missing(name, sink)
+                if not self._has_begun:
+                    self._warn_if_output_is_missing(name, sink)
+        self._has_begun = True
 
     def _warn_if_output_is_missing(self, name: str, sink: Sink) -> None:
         """Log a warning if a job goes on from one whose committed rows would be missing."""
@@ -98,6 +101,7 @@ class SinkPublisher:
         A job that could not begin has staged nothing.
         """
         if self._unprepared is None:
+            self._has_begun = True
             self.recover(staged)
 
     @contextmanager

@@ -28,11 +28,12 @@ def chain_heads(spec: TopologySpec) -> dict[str, str]:
     """Return of each operator the first one of its chain.
 
     An operator whose only input is not grouped is executed with what it reads, by the same
-    instances: no row is sent between them.
+    instances: no row is sent between them. The table of a join is there before the rows are.
     """
     heads: dict[str, str] = {}
     for one in spec.operators:
-        is_chained = len(one.inputs) == 1 and one.inputs[0].grouping is SpecGrouping.FORWARD
+        feeds = _feeds(one)
+        is_chained = len(feeds) == 1 and feeds[0].grouping is SpecGrouping.FORWARD
         heads[one.id] = heads[one.inputs[0].upstream] if is_chained else one.id
     return heads
 
@@ -45,11 +46,11 @@ def dataflow_of(spec: TopologySpec) -> Dataflow:
             rows are sent no row_bytes.
         UsageError: see `Dataflow`.
     """
-    heads = chain_heads(spec)
+    heads, fed = chain_heads(spec), _fed(spec)
     rows: dict[str, float] = {}  # of each operator's output, for each row that the chain takes
     costs: dict[str, tuple[float, float]] = {}
     edges: list[DataflowEdge] = []
-    for one in spec.operators:
+    for one in fed:
         _check_costs(spec, one)
         head = heads[one.id]
         taken = 1.0 if one.id == head else rows[one.inputs[0].upstream]
@@ -58,9 +59,28 @@ def dataflow_of(spec: TopologySpec) -> Dataflow:
         own_ns = taken * (one.ppt_us or 0.0) * _NS_PER_US
         costs[head] = ppt_ns + own_ns, each_ns + taken * one.ppt_each_us * _NS_PER_US
         if one.id == head:
-            edges += [_edge(spec, heads, rows, feed, head) for feed in one.inputs]
-    nodes = tuple(_node(one, *costs[one.id]) for one in spec.operators if heads[one.id] == one.id)
+            edges += [_edge(spec, heads, rows, feed, head) for feed in _feeds(one)]
+    nodes = tuple(_node(one, *costs[one.id]) for one in fed if heads[one.id] == one.id)
     return Dataflow(nodes, tuple(edges))
+
+
+def _feeds(one: OperatorSpec) -> tuple[InputSpec, ...]:
+    """Return what an operator reads, but the table of a join, which is read before its rows."""
+    if one.kind is SpecKind.JOIN_TABLE:
+        return (one.inputs[0], *one.inputs[2:])
+    return one.inputs
+
+
+def _fed(spec: TopologySpec) -> list[OperatorSpec]:
+    """Return the operators, but those that only lead to the tables of joins."""
+    read: set[str] = set()
+    tables: set[str] = set()
+    for one in reversed(spec.operators):  # readers first
+        is_beside = one.id in tables and one.id not in read
+        for feed in one.inputs:
+            is_table = is_beside or feed not in _feeds(one)
+            (tables if is_table else read).add(feed.upstream)
+    return [one for one in spec.operators if one.id in read or one.id not in tables]
 
 
 def _check_costs(spec: TopologySpec, one: OperatorSpec) -> None:

@@ -32,7 +32,10 @@ def optimized_spec(spec: TopologySpec, choices: Mapping[str, Choice]) -> Topolog
     }
     changed = []
     for one in spec.operators:
-        choice = choices[heads[one.id]]
+        choice = choices.get(heads[one.id])
+        if choice is None:  # it makes the table of a join
+            changed.append(one)
+            continue
         dop = choice.dop if heads[one.id] == one.id else one.dop
         batch_rows = choice.batch_rows if one.id in senders else None
         changed.append(replace(one, dop=dop, batch_rows=batch_rows))

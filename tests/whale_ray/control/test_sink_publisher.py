@@ -43,5 +43,7 @@ def test_a_resumed_job_warns_if_its_output_is_not_there(
     planned = plan(topology.logical_plan(), Settings(), 1)
     publisher = SinkPublisher(Assignment("job", planned, Settings(), restored=restored), int)
     publisher.recover({})
+    publisher.recover({})  # another attempt, and the end
+    publisher.keep_only({})
     expected = [MESSAGE.format(out=out)] if restored and place != "there" else []
     assert [record.message for record in caplog.records] == expected

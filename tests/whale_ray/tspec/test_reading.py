@@ -262,6 +262,33 @@ def test_chains_are_one_node_that_costs_what_its_operators_cost():
     assert (by_key.source, by_key.target, by_key.largest_share) == ("s", "o", 0.2)
 
 
+def test_the_table_of_a_join_is_no_input_of_what_is_optimized():
+    """The join is fused with its stream; the table, which is read before, needs no rate."""
+    text = (
+        HEAD
+        + SOURCE
+        + "  t: {source: a:b}\n"
+        + "  f: {filter: 'k > 5', inputs: [{from: t}]}\n"
+        + "  j: {join_table: left, ppt_us: 2, row_bytes: 9, inputs: [{from: s, by: k},"
+        + " {from: f, grouping: all, by: k}]}\n"
+        + "  o: {sink: simulated, inputs: [{from: j, grouping: shuffle}], ppt_us: 0}\n"
+    )
+    spec = parse_tspec(text, "x")
+    dataflow = dataflow_of(spec)
+    assert [node.id for node in dataflow.nodes] == ["s", "o"]
+    assert [(edge.source, edge.target, edge.row_bytes) for edge in dataflow.edges] == [
+        ("s", "o", 9)
+    ]
+    assert dataflow.nodes[0].ppt_ns >= 2_000
+    found = optimize(dataflow, SendingCosts(20_000, 0.2), OptimizerLimits(cores=4))
+    written = optimized_spec(spec, found.choices)
+    assert written.operator("t") == spec.operator("t")
+    assert written.operator("o").dop == 1
+    both = text + "  q: {sink: simulated, inputs: [{from: f, grouping: shuffle}], ppt_us: 0}\n"
+    with pytest.raises(InputError, match="line 5: source 't' needs rate_per_s"):
+        dataflow_of(parse_tspec(both, "x"))
+
+
 def test_what_is_sent_needs_its_size_to_be_optimized():
     text = HEAD + SOURCE.replace("simulated", "a:b").replace("row_bytes: 24", "ppt_us: 1")
     text += "  o: {sink: a:b, inputs: [{from: s, grouping: shuffle}], ppt_us: 1}"
