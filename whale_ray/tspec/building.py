@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from ..api.topology import GroupedStream, Stream, Topology, columns
+from ..api.topology.checks import NAME_LENGTH_MAX
 from ..configs.errors import InputError, WhaleError
 from ..operators.expressions.expression import Alias
 from .arguments import called, check_arguments, imported, resolved
@@ -33,9 +35,10 @@ def build_topology(spec: TopologySpec) -> Topology:
     """
     topology = Topology(spec.name)
     made: dict[str, _Made] = {}
+    ids = {one.id for one in spec.operators}
     for one in spec.operators:
         try:
-            added = _add(topology, made, one)
+            added = _add(topology, made, one, ids)
         except WhaleError as error:
             msg = f"{spec.where}, line {one.line}: {error}"
             raise InputError(msg) from error
@@ -57,8 +60,10 @@ class _Made:
         return found if self.batch_rows is None else found.in_batches_of(self.batch_rows)
 
 
-def _add(topology: Topology, made: dict[str, _Made], one: OperatorSpec) -> Stream | None:
-    """Add an operator; return its main output, None for a sink."""
+def _add(
+    topology: Topology, made: dict[str, _Made], one: OperatorSpec, ids: set[str]
+) -> Stream | None:
+    """Add an operator; return its main output, None for a sink. `ids` are taken."""
     if one.kind is SpecKind.SOURCE:
         return topology.source(
             _source(one),
@@ -71,7 +76,7 @@ def _add(topology: Topology, made: dict[str, _Made], one: OperatorSpec) -> Strea
     named: dict[str, Any] = {"id": one.id, "parallelism": one.dop}
     if one.kind.inputs_max is not None:
         return _joined(one, read, named)
-    stream, feed = _one_stream(one, read), one.inputs[0]
+    stream, feed = _one_stream(one, read, ids), one.inputs[0]
     if one.kind in (SpecKind.AGG, SpecKind.TOP_N):
         return _aggregated(one, stream, named)
     if one.kind is SpecKind.DROP_DUPLICATES:
@@ -88,7 +93,7 @@ def _add(topology: Topology, made: dict[str, _Made], one: OperatorSpec) -> Strea
     return _transformed(one, reader, named)
 
 
-def _one_stream(one: OperatorSpec, read: list[Stream]) -> Stream:
+def _one_stream(one: OperatorSpec, read: list[Stream], ids: set[str]) -> Stream:
     """Return what an operator reads: one stream, or the union of several."""
     first, *others = read
     if not others:
@@ -96,7 +101,18 @@ def _one_stream(one: OperatorSpec, read: list[Stream]) -> Stream:
     if len({(feed.grouping, feed.by, feed.on_null) for feed in one.inputs}) > 1:
         msg = f"{one.id!r} groups its inputs in several ways, but they are read as one stream"
         raise InputError(msg)
-    return first.union(*others, id=f"{one.id}-inputs")
+    return first.union(*others, id=_union_id(one.id, ids))
+
+
+def _union_id(reader: str, ids: set[str]) -> str:
+    """Return an id that no operator has, and add it to those that are taken."""
+    for number in count(1):
+        end = "-inputs" if number == 1 else f"-inputs-{number}"
+        name = reader[: NAME_LENGTH_MAX - len(end)] + end
+        if name not in ids:
+            break
+    ids.add(name)
+    return name
 
 
 def _grouped(stream: Stream, feed: InputSpec) -> GroupedStream:

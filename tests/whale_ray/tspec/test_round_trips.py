@@ -36,7 +36,7 @@ from whale_ray.applications.taxi_regions.topology import build as build_taxi
 from whale_ray.applications.yahoo.generator import ADS_SCHEMA, EVENTS_SCHEMA
 from whale_ray.applications.yahoo.topology import build as build_yahoo
 from whale_ray.configs.errors import InputError, UsageError
-from whale_ray.plan.logical import LogicalPlan
+from whale_ray.plan.logical import LogicalPlan, OperatorKind
 from whale_ray.tspec.arguments import named_arguments
 from whale_ray.tspec.building import build_topology
 from whale_ray.tspec.reading import parse_tspec
@@ -380,3 +380,19 @@ def test_a_column_whose_name_python_would_change_comes_back(tmp_path):
     kept = rows.filter(functions.col("\ufb01") > functions.col("é"), id="kept")
     kept.sink(sink(), id="out")
     assert "filter: (col('\ufb01') > é)" in check(topology).to_tspec()
+
+
+@pytest.mark.parametrize("reader", ["s", "s" * 64])
+def test_a_union_has_an_id_that_no_operator_has(reader, tmp_path):
+    inputs = Inputs(tmp_path)
+    topology = whale.Topology("ids")
+    ids = ("a", "s-inputs", "s" * 57 + "-inputs")
+    first, *others = (
+        topology.source(inputs.source(pa.schema({"n": pa.int64()})), id=name) for name in ids
+    )
+    first.union(*others).select("n", id=reader).sink(sink(), id="out")
+    text = topology.to_tspec()
+    again = build_topology(parse_tspec(text, "again"))
+    assert again.to_tspec() == text
+    (union,) = (node for node in again.logical_plan().nodes if node.kind is OperatorKind.UNION)
+    assert union.id == f"{reader[:55]}-inputs-2"
