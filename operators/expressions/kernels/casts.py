@@ -79,7 +79,11 @@ def cast_to(value: Value, to: ArrowType) -> Value:
 
 def to_text(value: Value) -> Value:
     """Return values as text in Spark's notation."""
-    return value if pa.types.is_string(value.type) else cast_to(value, pa.string())
+    if pa.types.is_string(value.type):
+        return value
+    if isinstance(value, pa.Scalar):
+        return cast_to(pa.repeat(value, 1), pa.string())[0]
+    return cast_to(value, pa.string())
 
 
 # ---- from text -------------------------------------------------------------------------------

@@ -265,7 +265,9 @@ def _search(
     """Search a constant part with pyarrow, parts that differ by row one by one."""
     if isinstance(part, pa.Scalar):
         _text("a search", pa.repeat(value, 1) if isinstance(value, pa.Scalar) else value)
-        return kernel(value, part.as_py()) if part.is_valid else pa.nulls(len(value), pa.bool_())
+        if not part.is_valid:
+            return pa.nulls(len(value), pa.bool_())
+        return kernel(value, _text("a search", part).as_py())
     rows = len(part)
     texts = pa.repeat(value, rows) if isinstance(value, pa.Scalar) else value
     pairs = zip(

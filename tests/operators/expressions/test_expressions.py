@@ -111,6 +111,11 @@ def _values(expression: Expression, batch: Batch = _BATCH) -> tuple[str, list[An
         (F.upper("big"), "large_string", ["Ä", "B", None]),
         (col("big") == "b", "bool", [False, True, None]),
         (F.concat("big", lit("!")), "string", ["ä!", "b!", None]),
+        (
+            F.concat("big", lit(datetime.date(2008, 5, 17)), lit(1e10)),
+            "string",
+            ["ä2008-05-171.0E10", "b2008-05-171.0E10", None],
+        ),
         (F.minute("clock"), "int32", [5, 5, 5]),
         (col("clock").cast("string"), "string", ["23:05:06"] * 3),
         (col("fixed") == lit(b"cd"), "bool", [False, True, None]),
@@ -338,6 +343,10 @@ def test_pysparks_method_names_give_a_hint() -> None:
         (
             when(col("n"), 1),
             "when needs a condition, not int32: compare it, in CASE WHEN n THEN 1 ELSE NULL END",
+        ),
+        (
+            F.contains("big", lit(5)),
+            "a search takes text, not int32: cast it to 'string', in contains(big, 5)",
         ),
         (F.upper("n"), "upper takes text, not int32: cast it to 'string', in upper(n)"),
         (
