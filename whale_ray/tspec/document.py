@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import reprlib
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -19,6 +20,8 @@ Value = TypeVar("Value")
 
 TEXT_CHARACTERS_MAX: Final = 4 << 20
 """Of a file: far more than 10,000 operators take."""
+
+_MERGED_MAX: Final = 1_000
 
 
 class YamlEntry:
@@ -74,7 +77,7 @@ class YamlEntry:
         """Return it as plain values."""
         import yaml
 
-        loader = yaml.SafeLoader("")
+        loader = _loader_class()("")
         try:
             return loader.construct_object(self._node, deep=True)
         except yaml.YAMLError as error:
@@ -122,6 +125,24 @@ class YamlEntry:
             if key not in known:
                 raise mistake_at(entry, f"unknown field {key!r}{_similar(key, known)}")
         return found
+
+
+@functools.cache
+def _loader_class() -> type[yaml.SafeLoader]:
+    """Return a loader that refuses mappings that grow without bounds, by merges of merges (<<)."""
+    import yaml
+
+    class BoundedLoader(yaml.SafeLoader):
+        def flatten_mapping(self, node: yaml.MappingNode) -> None:
+            merged = [len(value.value) for key, value in node.value if key.value == "<<"]
+            if sum(merged) <= _MERGED_MAX:
+                super().flatten_mapping(node)
+                if not merged or len(node.value) <= _MERGED_MAX:
+                    return
+            problem = f"more than {_MERGED_MAX:,} entries are merged into a mapping"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+    return BoundedLoader
 
 
 def _without_dot(value: Any) -> Any:

@@ -215,6 +215,15 @@ def test_any_value_of_any_field_is_optimized_or_refused_with_its_line(place, val
             HEAD + SOURCE.replace("24", "&h [&g [&f [&e [x, x], *e, *e], *f, *f], *g, *g, *g, *g]"),
             r"at most 16,777,216, found \[\[\[",
         ),
+        (
+            HEAD
+            + "  s:\n    source: m:n\n    arguments:\n      x0: &x0 {a: 1, b: 2}\n"
+            + "".join(
+                f"      x{level}: &x{level} {{<<: [{', '.join([f'*x{level - 1}'] * 9)}]}}\n"
+                for level in range(1, 12)
+            ),
+            "x, line 7: more than 1,000 entries are merged",
+        ),
     ],
 )
 def test_a_file_that_is_made_to_harm_is_refused(text, message):
