@@ -18,14 +18,18 @@ which degrees of parallelism and batches were decided by then. The file is YAML:
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..configs.errors import InputError
+
+if TYPE_CHECKING:
+    import yaml
 
 __all__ = [
     "Choice",
@@ -186,7 +190,7 @@ def log_from_yaml(text: str, where: str) -> tuple[str, tuple[OptimizerDecision, 
     import yaml
 
     try:
-        content = yaml.safe_load(text)
+        content = yaml.load(text, Loader=_loader_class())
         version = content[_KEY]
         if version != _VERSION:
             msg = f"{where}: it is of version {version} of {_KEY}, this is {_VERSION}"
@@ -195,9 +199,29 @@ def log_from_yaml(text: str, where: str) -> tuple[str, tuple[OptimizerDecision, 
     except RecursionError as error:
         msg = f"{where}: not the log of an optimization ({_KEY}): it is nested too deeply"
         raise InputError(msg) from error
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 1}"
+        msg = f"{where}{line}: not the log of an optimization ({_KEY}): {error.problem}"
+        raise InputError(msg) from error
     except (yaml.YAMLError, AttributeError, LookupError, TypeError, ValueError) as error:
         msg = f"{where}: not the log of an optimization ({_KEY}): {error!r}"
         raise InputError(msg) from error
+
+
+@functools.cache
+def _loader_class() -> type[yaml.SafeLoader]:
+    """Return a loader that refuses references (*name): a short text may grow without bound."""
+    import yaml
+
+    class LoaderOfLogs(yaml.SafeLoader):
+        def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+            if self.check_event(yaml.AliasEvent):
+                mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+                problem = "a log has no references to other entries"
+                raise yaml.composer.ComposerError(None, None, problem, mark)
+            return super().compose_node(parent, index)
+
+    return LoaderOfLogs
 
 
 def _finite(written: Any) -> float:
