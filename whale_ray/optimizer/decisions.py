@@ -216,7 +216,7 @@ def _loader_class() -> type[yaml.SafeLoader]:
     class LoaderOfLogs(yaml.SafeLoader):
         def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
             if self.check_event(yaml.AliasEvent):
-                mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+                mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # PyYAML
                 problem = "a log has no references to other entries"
                 raise yaml.composer.ComposerError(None, None, problem, mark)
             return super().compose_node(parent, index)
