@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from ..configs.errors import StateFullError
 
 __all__ = ["StateBudget", "format_mib"]
 
 SETTING = "runtime.state_bytes"
-_SHARES_SET_ASIDE = (2, 4, 8, 16)
-"""The first of these parts of the memory for which there is room is set aside."""
 
 
 class StateBudget:
@@ -97,16 +95,6 @@ class StateBudget:
             return False
         self._on_disk[operator] = self.spilled_by(operator) + nbytes
         return True
-
-    def share(self, at_most: int, set_aside: Callable[[int], bool]) -> int:
-        """Return the largest share of the memory that an operator can set aside; 0: none.
-
-        Args:
-            at_most: how many bytes it needs.
-            set_aside: takes so many bytes, or says that they are not there.
-        """
-        shares = (min(self.limit_bytes // one, at_most) for one in _SHARES_SET_ASIDE)
-        return next((nbytes for nbytes in shares if set_aside(nbytes)), 0)
 
     @property
     def free_bytes(self) -> int:

@@ -43,6 +43,8 @@ Slots = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
 _NO_NULLS = np.empty(0, np.uint32)
+_SHARES_SET_ASIDE = (2, 4, 8, 16)
+"""The first of these parts of the memory for which there is room is set aside."""
 
 
 class KeyedStore(StoreEpochs):
@@ -251,7 +253,8 @@ class KeyedStore(StoreEpochs):
 
     def set_aside_share(self, at_most: int) -> int:
         """Set a share of the worker's memory for state aside, and return how much; 0: none."""
-        return self._budget.share(at_most, self.set_aside)
+        shares = (min(self._budget.limit_bytes // one, at_most) for one in _SHARES_SET_ASIDE)
+        return next((nbytes for nbytes in shares if self.set_aside(nbytes)), 0)
 
     def give_back(self, nbytes: int) -> None:
         """Take memory back that was set aside."""

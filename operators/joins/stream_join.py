@@ -34,10 +34,6 @@ __all__ = ["LEFT", "NO_WATERMARK_NS", "RIGHT", "QueuedJoin", "StreamJoin"]
 LEFT, RIGHT = 0, 1
 NO_WATERMARK_NS = -(1 << 63)
 
-_GATHERED_BYTES_MAX = 64 << 20
-_GATHERED_SHARE = 8
-"""So small a part of the memory is for rows of a pass: as much again is made of them at once."""
-
 _SIDE = "#side"
 """In dumped rows: the side they belong to."""
 
@@ -57,7 +53,7 @@ class StreamJoin(CoProcess, SealingByDump):
         self._seen = [False, False]
         self._made: JoinedRows | None = None
         self._watermark_ns = NO_WATERMARK_NS
-        self._taken_bytes = self._spilled_bytes = self._set_aside_bytes = 0
+        self._taken_bytes = self._spilled_bytes = 0
 
     def open(self, context: InstanceContext) -> None:
         """Take the operator's name and its memory."""
@@ -109,8 +105,6 @@ class StreamJoin(CoProcess, SealingByDump):
         budget, name = self._context.state_budget, self._context.operator_id
         if nbytes > 0:
             self._spill(nbytes)
-            if nbytes > budget.free_bytes:
-                self._free_set_aside()
             budget.take(name, nbytes, self._kept_rows)
         elif nbytes:
             budget.give_back(name, -nbytes)
@@ -134,38 +128,10 @@ class StreamJoin(CoProcess, SealingByDump):
                 log.spill(self._pages)
 
     def _free_spilled(self, nbytes: int) -> None:
-        """Give room on the disk back, of rows that were dropped; with the last, what is aside."""
-        budget, name = self._context.state_budget, self._context.operator_id
+        """Give room on the disk back, of rows that were dropped."""
         if nbytes:
-            budget.give_back(name, nbytes, on_disk=True)
+            self._context.state_budget.give_back(self._context.operator_id, nbytes, on_disk=True)
             self._spilled_bytes -= nbytes
-        if not self._spilled_bytes:
-            self._free_set_aside()
-
-    @property
-    def bytes_gathered_max(self) -> int:
-        """How many bytes of rows are to be taken at once; 0: all kept rows are in memory."""
-        if self._spilled_bytes and not self._set_aside_bytes:
-            budget = self._context.state_budget
-            at_most = min(budget.limit_bytes // _GATHERED_SHARE, _GATHERED_BYTES_MAX)
-            self._set_aside_bytes = budget.share(at_most, self._set_aside)
-        return self._set_aside_bytes
-
-    def _free_set_aside(self) -> None:
-        """Give back what was set aside: indexes need it, which are in memory, or nothing does."""
-        self._context.state_budget.give_back(self._context.operator_id, self._set_aside_bytes)
-        self._set_aside_bytes = 0
-
-    def _set_aside(self, nbytes: int) -> bool:
-        """Take memory for rows that are gathered, for which others go to the disk, if there is."""
-        budget, name = self._context.state_budget, self._context.operator_id
-        if nbytes > budget.free_bytes + sum(log.nbytes for log in self._logs()):
-            return False
-        self._spill(nbytes)
-        has_room = nbytes <= budget.free_bytes
-        if has_room:
-            budget.charge(name, nbytes, on_disk=False)
-        return has_room
 
 
 class QueuedJoin(StreamJoin):

@@ -1,15 +1,14 @@
-"""Rows gathered for a process or join whose state is on the disk, so that one pass serves many.
+"""Rows gathered for a process by key whose state is on the disk, so that one pass serves many.
 
 A pass over the state reads each page once, however many rows need it, so a thousand rows cost
 little more than one (see `KeyPasses`). Rows are gathered for as long as the last pass took, as a
-group commit gathers transactions (DeWitt et al. 1984): a slow stream hardly waits, a fast one fills
-the memory that there is for its rows. Those of each input follow one another. A watermark that
-comes meanwhile waits with them: it follows all of them, as if they had come together.
+group commit gathers transactions (DeWitt et al. 1984): a slow stream hardly waits, a fast one
+fills the memory that there is for its rows. A watermark that comes meanwhile waits with them: it
+follows all of them, as if they had come together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from ..transport.wire.batch import Batch
@@ -22,9 +21,9 @@ _PASS_BYTES_PER_ROW = 48
 
 
 class Gathered(NamedTuple):
-    """What has been gathered: the rows of each input in their order, and the last watermark."""
+    """What has been gathered: rows in the order in which they came, and the last watermark."""
 
-    rows: Mapping[int, Batch]
+    rows: Batch | None
     watermark_ns: int | None
 
 
@@ -32,7 +31,7 @@ class GatheredRows:
     """What waits for the next pass; without input, output or clock of its own."""
 
     def __init__(self) -> None:
-        self._batches: dict[int, list[Batch]] = {}
+        self._batches: list[Batch] = []
         self._watermark_ns: int | None = None
         self._nbytes = 0
         self._wait_ns = 0
@@ -40,20 +39,19 @@ class GatheredRows:
         self.due_ns: int | None = None
         """When the next pass is to begin, monotonic ns; None if nothing waits."""
 
-    def fits(self, port: int, batch: Batch) -> bool:
+    def fits(self, batch: Batch) -> bool:
         """Return whether a batch has the columns of what waits: joining them changes no value."""
-        if port not in self._batches:
+        if not self._batches:
             return True
-        first = self._batches[port][0]
+        first = self._batches[0]
         return batch.has_times == first.has_times and (
             batch.schema is first.schema or _columns(batch) == _columns(first)
         )
 
-    def add(self, port: int, batch: Batch, now_ns: int, *, kept: bool) -> None:
+    def add(self, batch: Batch, now_ns: int, *, kept: bool) -> None:
         """Let rows that fit wait; count them alone if they are `kept` elsewhere, for event time."""
         if not kept:
-            waiting = self._batches.setdefault(port, [])
-            waiting.append(batch if batch.owned else batch.copy())
+            self._batches.append(batch if batch.owned else batch.copy())
             self.rows += batch.num_rows
         self._nbytes += batch.nbytes + _PASS_BYTES_PER_ROW * batch.num_rows
         if self.due_ns is None:
@@ -69,9 +67,8 @@ class GatheredRows:
 
     def give_back(self) -> Gathered:
         """Return all that waits, which the next pass takes."""
-        waiting, self._batches = self._batches, {}
-        rows = {port: Batch.concat(batches) for port, batches in waiting.items()}
-        found = Gathered(rows, self._watermark_ns)
+        batches, self._batches = self._batches, []
+        found = Gathered(Batch.concat(batches) if batches else None, self._watermark_ns)
         self._watermark_ns, self._nbytes, self.rows, self.due_ns = None, 0, 0, None
         return found
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from ..configs.errors import UsageError
 from ..operators.groupings import Grouping
-from ..operators.joins.stream_join import StreamJoin
 from ..operators.keyed.keyed_process import KeyedProcess
 from ..operators.process import CoProcess, InstanceContext, Process, call_method, common_time
 from ..operators.snapshots import OperatorSnapshot, StateChunk
@@ -62,8 +61,7 @@ class ProcessNode(Node):
         self._output.instances = context.instances
         self._one_by_one = process.one_by_one and buffer is None
         base = Process if isinstance(process, Process) else CoProcess
-        has_deadlines = type(process).deadline_ns is not base.deadline_ns
-        self.is_polled = has_deadlines or isinstance(process, StreamJoin)  # which gathers rows
+        self.is_polled = type(process).deadline_ns is not base.deadline_ns
         self._groupings = tuple(groupings)
         with self.guard():
             call_method(process.open, context)
@@ -99,10 +97,10 @@ class ProcessNode(Node):
             )
         gathers = self._bytes_gathered_max > 0 or self._gathered.due_ns is not None
         if gathers:
-            if not self._gathered.fits(port, batch):
+            if not self._gathered.fits(batch):
                 self._take_gathered()
             now_ns, kept = self._clock.monotonic_ns(), self._buffer is not None
-            self._gathered.add(port, batch, now_ns, kept=kept)
+            self._gathered.add(batch, now_ns, kept=kept)
         if self._buffer is not None:
             self._buffer.add(port, source, batch)
         elif not gathers:
@@ -119,7 +117,7 @@ class ProcessNode(Node):
     def _bytes_gathered_max(self) -> int:
         """How many bytes of rows are gathered for a pass over the state; 0 if none are."""
         process = self._process
-        return process.bytes_gathered_max if isinstance(process, KeyedProcess | StreamJoin) else 0
+        return process.bytes_gathered_max if isinstance(process, KeyedProcess) else 0
 
     @property
     def _may_gather(self) -> bool:
@@ -132,8 +130,8 @@ class ProcessNode(Node):
             return
         begin_ns = self._clock.monotonic_ns()
         rows, watermark_ns = self._gathered.give_back()
-        for port, batch in rows.items():
-            self._take_now(port, batch)
+        if rows is not None:
+            self._take_now(0, rows)
         if watermark_ns is not None:
             self._advance(watermark_ns)
         self._gathered.note_pass(self._clock.monotonic_ns() - begin_ns)
