@@ -133,11 +133,11 @@ class RunRecorder(NoRecorder):
         detail = self._sampler.detail(view, at_s, self._clock.wall_ns() / 1e9)
         if end is not None:
             detail["end"] = describe_end(end)
-        replace_json(self._folder / NOW, detail)
-        self._keep_decisions(view.metrics.decisions)
         self._taken += 1
-        if end is None and self._taken % self._stride == 0:
+        if end is not None or self._taken % self._stride == 0:  # a short job has no other one
             self._append(json.dumps(self._sampler.line(view, at_s), separators=(",", ":")))
+        replace_json(self._folder / NOW, detail)  # readers of an end read no further
+        self._keep_decisions(view.metrics.decisions)
 
     def _keep_decisions(self, log: DecisionLog | None) -> None:
         """Write the whole log if there is a new decision in it."""

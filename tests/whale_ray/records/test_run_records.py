@@ -225,6 +225,15 @@ def test_a_long_run_keeps_its_whole_history_with_fewer_samples(tmp_path):
     assert seconds[0] == pytest.approx(16) and seconds[-1] == pytest.approx(96)
 
 
+def test_a_job_that_ends_before_its_second_sample_has_counters_in_its_history(tmp_path):
+    settings = settings_in(tmp_path, interval_ms=3_600_000)
+    whale.run(topology_of(lambda row: {"km": row.km}), settings=settings)
+    (folder,) = RunFolders(settings.records).all()
+    first, last = map(json.loads, (folder / "history.jsonl").read_text().splitlines())
+    assert first["operators"] == [None, None, None]
+    assert all(counters is not None for counters in last["operators"])
+
+
 def test_a_worker_that_does_not_move_is_silent_until_it_moves_again(tmp_path):
     """It tells no counters, as before the first of them; or a turn of its loop goes on."""
     from whale_ray.metrics.counters import WorkerSnapshot
