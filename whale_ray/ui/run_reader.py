@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from ..records.describing import FORMAT
 from ..records.folders import DESCRIPTION, HISTORY, NOW, RunFolders, is_alive, is_led
 from ..records.sampling import empty_sample
 from ..transport.clock import Clock
+from .kept_files import KeptFiles
 
 __all__ = ["LOST", "HistoryTail", "RunReader"]
 
@@ -42,6 +43,7 @@ class RunReader:
     folders: RunFolders
     clock: Clock
     interval_ms: int
+    _files: KeptFiles = field(default_factory=KeptFiles)
 
     def jobs(self) -> list[dict[str, Any]]:
         """Return a summary of each run, newest first."""
@@ -73,21 +75,28 @@ class RunReader:
         }
 
     def description(self, folder: Path) -> dict[str, Any] | None:
-        """Return what does not change of a run; None if it is gone, or another version's."""
-        return _read(folder / DESCRIPTION, FORMAT)
+        """Return what does not change of a run; None if it is gone, or another version's.
+
+        The caller must not change it.
+        """
+        return self._read(folder / DESCRIPTION)
 
     def now(self, folder: Path) -> dict[str, Any] | None:
         """Return the newest sample, with its state; an empty one before the first.
 
         None if the run is gone, or another version's.
         """
-        led = is_led(folder)  # before the sample is read, which says so if the job ends in between
-        now = _read(folder / NOW, FORMAT)
-        if now is None:
+        kept = self._read(folder / NOW)
+        led = True
+        if kept is None or kept["end"] is None:  # most have ended; looking for a process takes long
+            led = is_led(folder)
+            kept = self._read(folder / NOW)  # which says so if the job has ended in between
+        if kept is None:
             described = self.description(folder)
             if described is None:
                 return None
-            now = empty_sample(described["began_s"])
+            kept = empty_sample(described["began_s"])
+        now = dict(kept)
         if now["end"] is not None:
             now["state"] = str(now["end"]["state"])
         elif not led:
@@ -106,6 +115,9 @@ class RunReader:
     def history(self, folder: Path, tail: HistoryTail) -> tuple[bool, list[dict[str, Any]]]:
         """Return whether the history begins anew, and its lines behind `tail`, which moves on."""
         try:
+            found = (folder / HISTORY).stat()
+            if (found.st_ino, found.st_size) == (tail.inode, tail.offset):
+                return False, []  # nothing was added
             with (folder / HISTORY).open("rb") as history:
                 inode = (folder / HISTORY).stat().st_ino
                 anew = inode != tail.inode
@@ -126,11 +138,10 @@ class RunReader:
         silent_s = self.clock.wall_ns() / 1e9 - float(now["wall_s"])
         return silent_s if silent_s * 1e3 > _STALE_INTERVALS * self.interval_ms else 0.0
 
-
-def _read(path: Path, version: int) -> dict[str, Any] | None:
-    """Return a file of a run; None if it is gone, damaged, or not of this version."""
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) and found.get("format") == version else None
+    def _read(self, path: Path) -> dict[str, Any] | None:
+        """Return a file of a run; None if it is gone, damaged, or not of this version."""
+        try:
+            found = self._files.read(path)
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) and found.get("format") == FORMAT else None

@@ -23,7 +23,15 @@ from whale_ray.control.supervisor import Supervisor
 from whale_ray.deployment.local_fleet import LocalFleet
 from whale_ray.metrics.counters import LatencyHistogram
 from whale_ray.optimizer.decisions import Decides, OptimizerDecision, log_from_yaml
-from whale_ray.records.folders import DECISIONS, NOW, REQUEST, RunFolders, is_alive, replace_json
+from whale_ray.records.folders import (
+    DECISIONS,
+    NOW,
+    REQUEST,
+    RunFolders,
+    is_alive,
+    is_led,
+    replace_json,
+)
 from whale_ray.records.recorder import recorder_of
 from whale_ray.testing import ListSource
 from whale_ray.transport.clock import SystemClock, VirtualClock
@@ -118,16 +126,29 @@ def test_a_process_of_the_same_number_after_a_reboot_is_another(tmp_path):
 def test_a_job_that_ends_while_it_is_looked_up_is_not_lost(tmp_path, monkeypatch):
     folders, folder, ended = runs_on(tmp_path)
     reader = RunReader(folders, SystemClock(), 1000)
-    read_file = run_reader._read
 
-    def read_before_it_ends(path, version):
-        found = read_file(path, version)
-        if path.name == NOW and ended.exists():
-            ended.rename(path)
+    def is_led_until_it_ends(folder):
+        found = is_led(folder)
+        if ended.exists():
+            ended.rename(folder / NOW)
         return found
 
-    monkeypatch.setattr(run_reader, "_read", read_before_it_ends)
-    assert [reader.now(folder)["state"] for _ in range(2)] == ["running", "finished"]
+    monkeypatch.setattr(run_reader, "is_led", is_led_until_it_ends)
+    assert reader.now(folder)["state"] == "finished"
+
+
+def test_a_job_that_has_ended_before_it_is_looked_up_is_not_lost(tmp_path, monkeypatch):
+    """Its sample said that it runs, then it ended, so that its process is not there any more."""
+    folders, folder, ended = runs_on(tmp_path)
+    reader = RunReader(folders, SystemClock(), 1000)
+    assert reader.now(folder)["state"] == "running"
+
+    def has_ended(folder):
+        ended.rename(folder / NOW)
+        return False
+
+    monkeypatch.setattr(run_reader, "is_led", has_ended)
+    assert reader.now(folder)["state"] == "finished"
 
 
 def test_decisions_are_kept_as_a_log_that_can_be_replayed(tmp_path, monkeypatch, capsys):
