@@ -18,6 +18,7 @@ from .base import Source
 from .divided_files import DividedFiles
 from .files import FileSet, PathLike, check_likeness, likeness
 from .progress import Place, Progress
+from .read_ahead import read_ahead
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,7 +97,11 @@ def _read(
     rows = 0
     try:
         at_once = _rows_at_once(file, groups, schema.names)
-        for batch in file.iter_batches(at_once, row_groups=groups, columns=schema.names):
+        # Arrow's threads, one for each column, cost more than they save with batches of this size.
+        batches = file.iter_batches(
+            at_once, row_groups=groups, columns=schema.names, use_threads=False
+        )
+        for batch in read_ahead(batches):
             begin, rows = rows, rows + batch.num_rows
             if rows <= skip:
                 continue

@@ -1,0 +1,63 @@
+"""Record batches are read before they are asked for: in order, few, with errors in their place."""
+
+import threading
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from whale_ray.operators.sources.read_ahead import BATCHES_AHEAD, read_ahead
+
+
+def batch_of(number: int) -> pa.RecordBatch:
+    return pa.record_batch({"number": [number]})
+
+
+def numbers_of(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+    return (batch["number"][0].as_py() for batch in batches)
+
+
+def test_all_batches_come_in_order():
+    assert list(numbers_of(read_ahead(map(batch_of, range(100))))) == list(range(100))
+
+
+def test_no_batches():
+    assert list(read_ahead(iter(()))) == []
+
+
+def test_few_batches_are_read_before_they_are_asked_for():
+    read: list[int] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(20):
+            read.append(number)
+            yield batch_of(number)
+
+    for taken, _ in enumerate(read_ahead(batches()), 1):
+        assert taken <= len(read) <= taken + BATCHES_AHEAD
+
+
+def test_an_error_comes_after_the_batches_before_it():
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from map(batch_of, range(3))
+        raise OSError("damaged")
+
+    taken = numbers_of(read_ahead(batches()))
+    assert [next(taken) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(OSError, match="damaged"):
+        next(taken)
+
+
+def test_once_it_is_closed_nothing_is_read_and_no_thread_is_left():
+    readers: set[threading.Thread] = set()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(1_000_000):
+            readers.add(threading.current_thread())
+            yield batch_of(number)
+
+    reading = read_ahead(batches())
+    next(reading)
+    reading.close()
+    assert len(readers) == 1
+    assert not any(thread.is_alive() for thread in readers)
