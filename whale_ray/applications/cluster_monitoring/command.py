@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,7 +56,7 @@ def _generated(options: argparse.Namespace) -> ClusterSettings:
     if options.first_jobs is not None:
         with named_as_options():
             check_whole("first_jobs", options.first_jobs, 1, 10**12)
-    return numbers_of(ClusterSettings, options, "jobs", "seed")
+    return numbers_of(ClusterSettings, options)
 
 
 def _benchmark(options: argparse.Namespace) -> Benchmark:
@@ -76,11 +75,11 @@ def _benchmark(options: argparse.Namespace) -> Benchmark:
             parallelism=options.parallelism,
         ),
         generate=lambda folder, _: write_samples(folder, _replay(options, generated)),
-        settings={
+        generated=generated if options.data is None else None,
+        question={
             "window": options.window,
-            "parallelism": options.parallelism,
             "data": options.data,
-            **({"first_jobs": options.first_jobs} if options.data else asdict(generated)),
+            **({"first_jobs": options.first_jobs} if options.data else {}),
         },
         output=DEFAULT_OUTPUT,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..shared.benchmark import (
@@ -45,8 +44,7 @@ def add_arguments(parser: Parser) -> None:
 
 def _generated(options: argparse.Namespace) -> LinearRoadSettings:
     """Return the generator's settings; raises UsageError for any value out of range."""
-    numbers = ("expressways", "vehicles", "minutes", "accidents", "seed")
-    return numbers_of(LinearRoadSettings, options, *numbers)
+    return numbers_of(LinearRoadSettings, options)
 
 
 def _benchmark(options: argparse.Namespace) -> Benchmark:
@@ -62,10 +60,8 @@ def _benchmark(options: argparse.Namespace) -> Benchmark:
             source_of(_REPORTS, REPORTS.names), sink, parallelism=options.parallelism
         ),
         generate=lambda folder, _: generate(folder, generated),
-        settings={
-            "parallelism": options.parallelism,
-            **({} if options.data else asdict(generated)),
-        },
+        generated=generated,
+        question={},
         output=DEFAULT_OUTPUT,
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..shared.benchmark import (
@@ -87,7 +86,7 @@ def build(
 
 
 def _generated(options: argparse.Namespace) -> NexmarkSettings:
-    return numbers_of(NexmarkSettings, options, "events", "events_per_s", "seed")
+    return numbers_of(NexmarkSettings, options)
 
 
 def _benchmark(options: argparse.Namespace) -> Benchmark:
@@ -101,11 +100,8 @@ def _benchmark(options: argparse.Namespace) -> Benchmark:
         streams=SCHEMAS,
         build=lambda source_of, sink: build(options.query, source_of, sink, options.parallelism),
         generate=lambda folder, stream: generate(folder, stream, generated),
-        settings={
-            "query": options.query,
-            "parallelism": options.parallelism,
-            **({} if options.data else asdict(generated)),
-        },
+        generated=generated,
+        question={"query": options.query},
         output=DEFAULT_OUTPUT,
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..shared.benchmark import (
@@ -44,7 +43,7 @@ def add_arguments(parser: Parser) -> None:
 
 def _generated(options: argparse.Namespace) -> ReadOnlySettings:
     """Return the generator's settings; raises UsageError for any value out of range."""
-    return numbers_of(ReadOnlySettings, options, "records", "keys", "zipf", "seed")
+    return numbers_of(ReadOnlySettings, options)
 
 
 def _benchmark(options: argparse.Namespace) -> Benchmark:
@@ -59,10 +58,8 @@ def _benchmark(options: argparse.Namespace) -> Benchmark:
             source_of(_RECORDS, ("key",)), sink, parallelism=options.parallelism
         ),
         generate=lambda folder, _: generate(folder, generated),
-        settings={
-            "parallelism": options.parallelism,
-            **({} if options.data else asdict(generated)),
-        },
+        generated=generated,
+        question={},
         output=DEFAULT_OUTPUT,
     )
 

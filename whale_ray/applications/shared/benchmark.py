@@ -11,7 +11,7 @@ import argparse
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -30,6 +30,7 @@ from .ranges import check_whole, named_as_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from _typeshed import DataclassInstance
 
     from ...api.job import Job
     from ...api.topology import Topology
@@ -61,7 +62,7 @@ SourceOf: TypeAlias = "Callable[[str, Sequence[str] | None], Source]"
 
 _INSTANCES_MAX = 4_096
 
-Numbers = TypeVar("Numbers")
+Numbers = TypeVar("Numbers", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,8 @@ class Benchmark:
             stream NAME.
         build: returns the topology, given the sources and the sink.
         generate: writes a stream into a folder, and returns the path of the file.
-        settings: what the report shows beside the settings of the run.
+        generated: the generator's settings, a dataclass; None where it makes nothing.
+        question: what was asked, for the report, beside the parallelism.
         output: the folder of the result unless the user chooses another.
     """
 
@@ -84,7 +86,8 @@ class Benchmark:
     streams: Mapping[str, pa.Schema]
     build: Callable[[SourceOf, Sink], Topology]
     generate: Callable[[Path, str], Path]
-    settings: Mapping[str, object]
+    generated: DataclassInstance | None
+    question: Mapping[str, object]
     output: str
 
     def run(self, arguments: Sequence[str]) -> int:
@@ -160,7 +163,7 @@ class Benchmark:
             rows_rejected={},
             streamed=sum(rows_in.values()),
             phases=phases,
-            more_settings=self.settings,
+            more_settings=self._shown(),
         )
         result = report.described(
             self.application, run, rows_out=published.rows, output=published.path
@@ -170,6 +173,13 @@ class Benchmark:
         shown = report.rendered(result, published.preview(), published.load_line)
         shared.print_result(result, shown, as_json=options.json)
         return 0 if job.state == "finished" else EXIT_INTERRUPTED
+
+    def _shown(self) -> dict[str, object]:
+        """Return what the report shows beside the settings of the run."""
+        shown = {**self.question, "parallelism": self.options.parallelism}
+        if self.generated is not None and self.options.data is None:
+            shown |= asdict(self.generated)
+        return shown
 
 
 @dataclass(frozen=True)
@@ -241,13 +251,12 @@ def check_window(options: argparse.Namespace) -> None:
         raise UsageError(msg)
 
 
-def numbers_of(kind: type[Numbers], options: argparse.Namespace, *names: str) -> Numbers:
+def numbers_of(kind: type[Numbers], options: argparse.Namespace) -> Numbers:
     """Return the generator's settings, and check the parallelism.
 
     Args:
-        kind: the dataclass of the settings.
+        kind: the dataclass of the settings; fields that are no option keep their defaults.
         options: see `add_input` and `add_parallelism`.
-        names: the fields that are options.
 
     Raises:
         UsageError: a number is out of range; the message names its option.
@@ -255,6 +264,7 @@ def numbers_of(kind: type[Numbers], options: argparse.Namespace, *names: str) ->
     with named_as_options():
         if options.parallelism is not None:
             check_whole("parallelism", options.parallelism, 1, _INSTANCES_MAX, "instances")
+        names = [field.name for field in fields(kind) if hasattr(options, field.name)]
         return kind(**{name: getattr(options, name) for name in names})
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..shared.benchmark import (
@@ -48,7 +47,7 @@ def add_arguments(parser: Parser) -> None:
 
 def _generated(options: argparse.Namespace) -> SlashNexmarkSettings:
     """Return the generator's settings; raises UsageError for any value out of range."""
-    return numbers_of(SlashNexmarkSettings, options, "events", "events_per_s", "zipf", "seed")
+    return numbers_of(SlashNexmarkSettings, options)
 
 
 def _benchmark(options: argparse.Namespace) -> Benchmark:
@@ -63,11 +62,8 @@ def _benchmark(options: argparse.Namespace) -> Benchmark:
         streams=SCHEMAS,
         build=lambda source_of, sink: build(options.query, source_of, sink, options.parallelism),
         generate=lambda folder, stream: generate(folder, stream, generated),
-        settings={
-            "query": options.query,
-            "parallelism": options.parallelism,
-            **({} if options.data else asdict(generated)),
-        },
+        generated=generated,
+        question={"query": options.query},
         output=DEFAULT_OUTPUT,
     )
 

@@ -57,7 +57,7 @@ def add_arguments(parser: Parser) -> None:
 def _generated(options: argparse.Namespace) -> TaxiSettings:
     """Return the generator's settings; raises UsageError for any value out of range."""
     check_window(options)
-    return numbers_of(TaxiSettings, options, "trips", "trips_per_s", "seed")
+    return numbers_of(TaxiSettings, options)
 
 
 def _box(options: argparse.Namespace) -> CityBox:
@@ -85,12 +85,8 @@ def _benchmark(options: argparse.Namespace) -> Benchmark:
             parallelism=options.parallelism,
         ),
         generate=lambda folder, _: generate(folder, generated),
-        settings={
-            "window": options.window,
-            "box": list(asdict(box).values()),
-            "parallelism": options.parallelism,
-            **({} if options.data else asdict(generated)),
-        },
+        generated=generated,
+        question={"window": options.window, "box": list(asdict(box).values())},
         output=DEFAULT_OUTPUT,
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,7 +53,7 @@ def add_arguments(parser: Parser) -> None:
 def _generated(options: argparse.Namespace) -> YahooSettings:
     """Return the generator's settings; raises UsageError for any value out of range."""
     check_window(options)
-    return numbers_of(YahooSettings, options, "events", "events_per_s", "campaigns", "zipf", "seed")
+    return numbers_of(YahooSettings, options)
 
 
 def _benchmark(options: argparse.Namespace) -> Benchmark:
@@ -73,11 +72,8 @@ def _benchmark(options: argparse.Namespace) -> Benchmark:
             parallelism=options.parallelism,
         ),
         generate=lambda folder, _: generate(folder, generated),
-        settings={
-            "window": options.window,
-            "parallelism": options.parallelism,
-            **({} if options.data else asdict(generated)),
-        },
+        generated=generated,
+        question={"window": options.window},
         output=DEFAULT_OUTPUT,
     )
 
