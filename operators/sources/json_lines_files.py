@@ -35,9 +35,13 @@ _REMEDY = "each line must hold one JSON object that fits schema=; correct it"
 _SUFFIXES = (".jsonl", ".ndjson", ".json")
 _BLANKS = b" \t\r\n"
 _NO_OBJECT = "not one JSON object"
+_DEEP = "lists or objects within one another too deeply"
 _NULL_BEHIND_BRACE = re.compile(rb"\}\s*null")
 _INFERRED_PARTS_MAX = 256
 """The number of parts into which inference bisects a block whose lines do not fit together."""
+_DEPTH_MAX = 100
+"""How many lists and objects within one another inference takes; each takes stack in Arrow."""
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,8 @@ def _read(
         raise pa.ArrowInvalid(msg)
     lines = _count_objects(data)
     _refuse_null_between_objects(data, lines)
+    if unexpected == "infer":
+        _refuse_deep(data)
     read = pj.ReadOptions(use_threads=False, block_size=max(len(data), 1))
     options = pj.ParseOptions(explicit_schema=known, unexpected_field_behavior=unexpected)
     table = pj.read_json(pa.BufferReader(data), read, options)
@@ -193,6 +199,21 @@ def _refuse_null_between_objects(data: bytes, lines: int) -> None:
             json.loads(line.strip(_BLANKS) or b"{}")
         except ValueError:
             raise pa.ArrowInvalid(_NO_OBJECT) from None
+        except RecursionError:
+            raise pa.ArrowInvalid(_DEEP) from None
+
+
+def _refuse_deep(data: bytes) -> None:
+    """Refuse lines with a value too deep for a schema, at which Arrow overflows the stack."""
+    import pyarrow as pa
+
+    for line in data.splitlines():
+        if line.count(b"[") + line.count(b"{") > _DEPTH_MAX:
+            text = np.frombuffer(_TEXT.sub(b"", line), np.uint8)
+            opened = (text == ord("[")) | (text == ord("{"))
+            closed = (text == ord("]")) | (text == ord("}"))
+            if np.max(np.cumsum(opened.astype(np.int64) - closed), initial=0) > _DEPTH_MAX:
+                raise pa.ArrowInvalid(_DEEP)
 
 
 def _infer(path: str, block: TextBlock, encoding: str) -> pa.Schema:

@@ -80,6 +80,8 @@ def suspicious_objects(
             value = json.loads(record)
         except ValueError:
             return bool(record.strip())
+        except RecursionError:  # lists in lists in lists, …
+            return True
         if not isinstance(value, dict) or not (others or value.keys() <= fits.keys()):
             return True
         return not all(
@@ -201,7 +203,10 @@ def _json_check_of(kind: pa.DataType) -> Callable[[Any], bool]:
     if pa.types.is_decimal(kind):
         return lambda value: type(value) in (int, float, str)
     read = _reader_of(kind) or str
-    return lambda value: isinstance(value, str) and _reads(read, value.encode())
+    # Half a pair of surrogates, which JSON can escape, is no UTF-8.
+    return lambda value: (
+        isinstance(value, str) and _reads(read, value.encode("utf-8", "surrogatepass"))
+    )
 
 
 def _range_of(kind: pa.DataType) -> range:

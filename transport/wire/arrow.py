@@ -8,6 +8,7 @@ the ring's frame alive, as any other view does.
 from __future__ import annotations
 
 import functools
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _UNIT_FAMILIES = {"time32": pa.time32, "time64": pa.time64, "duration": pa.duration}
 _POOL_BYTES_MAX = (1 << 31) - 1
+_TYPE_NAME_MAX = 100
 
 
 @functools.lru_cache(maxsize=SCHEMAS_REMEMBERED)
@@ -51,7 +53,8 @@ def type_from_arrow(kind: pa.DataType, what: str) -> DataType:
     try:
         return DataType.parse(str(kind))
     except InputError:
-        msg = f"{what} has type {kind}, which whale-ray does not support; {_remedy(kind)}"
+        name = textwrap.shorten(str(kind), _TYPE_NAME_MAX, placeholder=" …")
+        msg = f"{what} has type {name}, which whale-ray does not support; {_remedy(kind)}"
         raise InputError(msg) from None
 
 

@@ -190,3 +190,37 @@ def test_the_first_lines_decide_where_types_differ(tmp_path: Path) -> None:
     assert [row["x"] for row in rows] == [1.0, 2.5] + [3.0] * 300
     message = message_of(BadRowError, source)
     assert message.startswith(f"{path}, line 2: Column(/x) changed from number to string: ")
+
+
+def test_half_a_surrogate_pair_is_a_malformed_line(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.jsonl", {"x": "a"}, r'{"x": "\ud834"}', {"x": "\U0001d11e"})
+    source = sources.json_lines(path, {"x": "string"})
+    assert "line 2: The surrogate pair in string is invalid" in message_of(BadRowError, source)
+    assert rows_of(source.with_bad_rows("drop")) == [{"x": "a"}, {"x": "\U0001d11e"}]
+
+
+def test_lists_in_lists_are_bounded(tmp_path: Path) -> None:
+    deep = '{"x": 2, "y": ' + "[" * 200_000 + "]" * 200_000 + "}"
+    brackets = {"x": 3, "y": "[" * 200}
+    path = put(tmp_path / "a.jsonl", deep)
+    assert "line 1 and all others of the first block: lists or objects within" in message_of(
+        InputError, sources.json_lines(path)
+    )
+    put(path, {"x": 1, "y": "a"}, deep, brackets)
+    rows = [{"x": 1, "y": "a"}, brackets]
+    assert rows_of(sources.json_lines(path).with_bad_rows("drop")) == rows
+    put(path, {"x": 1}, deep, {"x": "a"})
+    schema = {"x": "int64"}
+    assert rows_of(sources.json_lines(path, schema).with_bad_rows("drop")) == [
+        {"x": 1},
+        {"x": 2},
+    ]
+    put(path, '{"x": 1} null', deep)
+    assert rows_of(sources.json_lines(path, schema).with_bad_rows("drop")) == [{"x": 2}]
+
+
+def test_a_long_type_is_shortened(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.jsonl", {"x": {f"field {number}": 1 for number in range(1000)}})
+    message = message_of(InputError, sources.json_lines(path))
+    assert len(message) < 300 + len(str(path))
+    assert "column 'x' has type struct<field 0: int64, field 1: int64, " in message
