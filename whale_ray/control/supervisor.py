@@ -254,19 +254,19 @@ class Supervisor:
 
     def _write_down(self) -> None:
         """Write to the journal what a successor needs."""
-        progress = self._controller.progress
-        self._written = progress
+        progress = self._written = self._controller.progress
         results = self._publisher.durable_results
         epochs = None if self._epochs is None else self._epochs.progress
         self._journal.write(Entry(self._term, progress, results, self._trees.states, epochs))
 
     def _lead(self, actions: list[e.Action], interval_ns: int) -> None:
-        while self._outcome is None:
+        while True:
             if self._controller.progress != self._written:
                 self._write_down()  # before the calls, which a successor repeats
             for action in actions:
                 self._perform(action)
-            actions = []
+            if self._outcome is not None:
+                return  # and wait for no further event: none would come
             self._request_snapshots(interval_ns)
             event = self._next_event(interval_ns)
             if isinstance(event, SnapshotTaken):

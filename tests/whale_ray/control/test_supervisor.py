@@ -250,6 +250,31 @@ def test_counters_taken_in_this_process_do_not_go_on_counting(no_leaks: None) ->
     assert summarize(["rows"], [late], [early]).operator("rows").rate_per_s > 0
 
 
+class Heard(LocalFleet):
+    """Keeps what it was asked for."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(clock)
+        self.events: deque[Any] = deque(maxlen=100)
+
+    def next_event(self, timeout_ns: int) -> Any:
+        event = super().next_event(timeout_ns)
+        self.events.append(event)
+        return event
+
+
+def test_once_the_output_is_published_no_event_is_waited_for(no_leaks: None) -> None:
+    topology = whale.Topology("short")
+    rows = topology.source(whale.sources.iterable([{"v": 1}]), id="rows")
+    rows.sink(whale.sinks.collect(), id="out")
+    clock = VirtualClock()
+    fleet = Heard(clock)
+    assignment = _assign(topology.logical_plan(), Settings(), 1, needs_cluster=False)
+    assert Supervisor(assignment, fleet, clock).run().state == "finished"
+    assert isinstance(fleet.events[-1], Returned)
+    assert fleet.events[-1].method == "stage"
+
+
 @pytest.mark.parametrize(
     ("phase", "state"),
     [
