@@ -57,9 +57,12 @@ def unseal(kind: str, version: int, data: bytes, name: str) -> Any:
         head = json.loads(line)
         found, theirs = str(head["whale-ray"]), int(head["version"])
         nbytes, crc32 = int(head["nbytes"]), int(head["crc32"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         msg = f"{name} is no {kind} of whale-ray, or is damaged: its first line cannot be read"
         raise DamagedCheckpointError(msg) from None
+    if theirs < 1:
+        msg = f"{name} is damaged: its first line says version {theirs}, and the first was 1"
+        raise DamagedCheckpointError(msg)
     if found != kind:
         msg = f"{name} is a {found} of whale-ray, not a {kind}"
         raise InputError(msg)
