@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
-from ..configs.errors import Interrupted, UsageError, WhaleError
+from ..configs.errors import InputError, Interrupted, UsageError, WhaleError
 
 if TYPE_CHECKING:
     from ..transport.wire.batch import Batch
@@ -52,7 +52,11 @@ class Row(Mapping[str, Any]):
     def _converted(self, name: str) -> list[Any]:
         if name not in self._names:
             raise KeyError(_unknown(name, self._names))
-        values = self._columns[name] = self._batch.column(name).to_pylist()
+        try:
+            values = self._columns[name] = self._batch.column(name).to_pylist()
+        except InputError as error:
+            msg = f"column {name!r}: {error}"
+            raise InputError(msg) from error
         return values
 
     def keys(self) -> KeysView[str]:

@@ -36,7 +36,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
-from ...configs.errors import OutputError
+from ...configs.errors import InputError, OutputError
 from ...configs.extras import require_extra
 
 if TYPE_CHECKING:
@@ -139,16 +139,20 @@ class SinkResult:
         beyond 2^53.
 
         Raises:
+            InputError: a date is outside the years 1 to 9999, which Python has.
             ResourceError: pandas, an extra, is not installed.
         """
         return to_pandas(self.to_arrow())
 
     def preview(self, rows: int = 5) -> list[dict[str, Any]]:
-        """Return the first rows, reading no more than needed."""
+        """Return the first rows, reading no more than needed.
+
+        Dates and times outside the years 1 to 9999, which Python does not have, are text.
+        """
         head: list[dict[str, Any]] = []
         batches = self.table.to_batches() if self.table is not None else self._batches()
         for batch in batches:
-            head += batch.slice(0, rows - len(head)).to_pylist()
+            head += _python_rows(batch.slice(0, rows - len(head)))
             if len(head) >= rows:
                 break
         return head
@@ -168,6 +172,23 @@ class SinkResult:
         return FORMATS[self.format].batches(self.parts, self._schema())
 
 
+def _python_rows(batch: pyarrow.RecordBatch) -> list[dict[str, Any]]:
+    """Return rows as Python values; see `SinkResult.preview`."""
+    try:
+        return list(batch.to_pylist())
+    except (OverflowError, ValueError):
+        columns = [[_python_value(one) for one in column] for column in batch.columns]
+    names = batch.schema.names
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _python_value(value: pyarrow.Scalar) -> Any:
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):
+        return f"{value.type} of {value.value}"
+
+
 def to_pandas(table: pyarrow.Table) -> pandas.DataFrame:
     """Return a table as a pandas frame without losing integers; see `SinkResult.to_pandas`."""
     require_extra("pandas", "to_pandas()", "take to_arrow()")
@@ -184,7 +205,11 @@ def to_pandas(table: pyarrow.Table) -> pandas.DataFrame:
         pa.uint32(): pd.UInt32Dtype(),
         pa.uint64(): pd.UInt64Dtype(),
     }
-    frame = table.to_pandas()
+    try:
+        frame = table.to_pandas()
+    except (OverflowError, ValueError) as error:
+        msg = f"pandas cannot hold a row ({error}); take to_arrow(), or cast the column to 'string'"
+        raise InputError(msg) from error
     for name, column in zip(table.column_names, table.columns, strict=True):
         if column.null_count and column.type in nullable:
             frame[name] = column.to_pandas(types_mapper=nullable.get)

@@ -15,6 +15,7 @@ from ...configs.errors import OutputError
 from ..sources.files import FileSet
 from ..sources.json_values import is_binary, jsonable
 from .row_buffer import RowBuffer
+from .writable_times import refuse_unwritable_times
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -132,7 +133,11 @@ class _ParquetEncoder(PartEncoder):
 
 @dataclass(frozen=True)
 class CsvFormat(PartFormat):
-    """CSV with a header: texts in double quotes, a null as an empty field."""
+    """CSV with a header: texts in double quotes, a null as an empty field.
+
+    A timestamp with a zone is written as an instant in UTC, as offsets in CSV have no seconds,
+    which those of most zones had before 1900.
+    """
 
     name = "csv"
     suffix = ".csv"
@@ -167,10 +172,12 @@ class _CsvEncoder(PartEncoder):
     def __init__(self, stream: BinaryIO, schema: pa.Schema) -> None:
         import pyarrow.csv as pc
 
-        self._writer = pc.CSVWriter(stream, schema)
+        self._schema = _in_utc(schema)
+        self._writer = pc.CSVWriter(stream, self._schema)
 
     def write(self, record: pa.RecordBatch) -> None:
-        self._writer.write_batch(record)
+        refuse_unwritable_times(record, "CSV")
+        self._writer.write_batch(record.cast(self._schema))
 
     def close(self) -> None:
         self._writer.close()
@@ -199,7 +206,12 @@ class JsonLinesFormat(PartFormat):
 
 
 def json_texts(record: pa.RecordBatch) -> list[str]:
-    """Return each row as a JSON object on one line; see `operators/sources/json_values.py`."""
+    """Return each row as a JSON object on one line; see `operators/sources/json_values.py`.
+
+    Raises:
+        OutputError: a time lies outside the years 0 to 9999.
+    """
+    refuse_unwritable_times(record, "JSON")
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
     names = record.schema.names
     columns = [jsonable(column) for column in record.columns]
@@ -216,6 +228,16 @@ class _JsonLinesEncoder(PartEncoder):
 
     def close(self) -> None:
         return None
+
+
+def _in_utc(schema: pa.Schema) -> pa.Schema:
+    """Return a schema whose timestamps with a zone are in UTC."""
+    import pyarrow as pa
+
+    for number, field in enumerate(schema):
+        if pa.types.is_timestamp(field.type) and field.type.tz is not None:
+            schema = schema.set(number, field.with_type(pa.timestamp(field.type.unit, "UTC")))
+    return schema
 
 
 FORMATS: dict[str, PartFormat] = {

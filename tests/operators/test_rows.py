@@ -13,10 +13,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whale_ray.configs.errors import InputError
 from whale_ray.operators.rows import Row, RowFailure, results_of, rows_of
 from whale_ray.testing.strategies import batches
 from whale_ray.transport.wire.batch import Batch
@@ -133,6 +135,14 @@ def test_an_unknown_attribute_fails_with_the_nearest_in_its_message(
     assert re.match(message, str(cause))
     assert "Did you mean" not in "".join(traceback.format_exception(cause))
     assert not hasattr(_row(0), name)
+
+
+def test_a_date_that_python_does_not_have_names_its_column() -> None:
+    batch = Batch.from_arrow(pa.table({"day": pa.array([0, 10_000_000], pa.date32())}))
+    with pytest.raises(RowFailure) as caught:
+        results_of(lambda row: row.day, batch)
+    assert isinstance(caught.value.__cause__, InputError)
+    assert str(caught.value.__cause__).startswith("column 'day': a date32 is no value of Python's")
 
 
 def test_attribute_errors_of_other_objects_keep_their_message() -> None:

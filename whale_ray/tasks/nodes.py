@@ -194,6 +194,10 @@ class Node:
         if isinstance(error, WhaleError | Interrupted):
             return
         if isinstance(error, RowFailure):
+            cause = error.__cause__
+            if isinstance(cause, UsageError):
+                msg = f"{self._naming_operator(cause)}; input: {error.preview}"
+                raise type(cause)(msg) from error
             raise self._user_error(error.__cause__ or error, error.preview) from error
         raise self._user_error(error, _preview(batches)) from error
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import pickle
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from whale_ray.configs.errors import OutputError
+from whale_ray.configs.errors import InputError, OutputError
 from whale_ray.configs.settings import Settings
 from whale_ray.operators import sinks
 from whale_ray.testing import instance_context, write_all
@@ -81,3 +83,15 @@ def test_it_is_for_bounded_jobs(tmp_path: Path) -> None:
         "CollectWriter: this sink publishes once, at the end of a bounded job; "
         "use a sink of files (parquet, csv, json_lines) for an unbounded one"
     )
+
+
+def test_dates_that_python_does_not_have_are_text_in_a_preview() -> None:
+    days = pa.array([10_000_000, 0, None], pa.date32())
+    result = write_all(sinks.collect(), [Batch.from_arrow(pa.table({"day": days}))])
+    assert [row["day"] for row in result.preview()] == [
+        "date32[day] of 10000000",
+        dt.date(1970, 1, 1),
+        None,
+    ]
+    with pytest.raises(InputError, match=r"pandas cannot hold a row \(.*\); take to_arrow\(\)"):
+        result.to_pandas()

@@ -264,6 +264,37 @@ def test_values_that_a_format_cannot_hold_are_named(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("name", ["csv", "json_lines"])
+def test_years_that_texts_do_not_have_are_refused(tmp_path: Path, name: str) -> None:
+    first, last = -719_528, 2_932_896  # 0000-01-01 and 9999-12-31
+    zone = pa.timestamp("us", "Asia/Tokyo")
+    day_us = 86_400_000_000
+    columns = {
+        "day": pa.array([first, last, None], pa.date32()),
+        "at": pa.array([first * day_us, (last + 1) * day_us - 1, None], pa.timestamp("us")),
+        "zoned": pa.array([first * day_us, (last + 1) * day_us - 1, None], zone),
+    }
+    rows = pa.table(columns)
+    found = write_all(MAKERS[name](tmp_path / "whole"), [Batch.from_arrow(rows)]).to_arrow()
+    assert found.equals(rows)
+    for column, values in columns.items():
+        per_day = 1 if column == "day" else day_us
+        for beyond in (first * per_day - 1, (last + 1) * per_day):
+            array = pa.array([beyond, None], values.type)
+            with pytest.raises(OutputError, match=f"hold column '{column}': .* of {beyond} lies"):
+                write_all(
+                    MAKERS[name](tmp_path / "out"), [Batch.from_arrow(pa.table({column: array}))]
+                )
+
+
+def test_offsets_with_seconds_are_not_cut(tmp_path: Path) -> None:
+    """Berlin was 53 minutes and 28 seconds ahead of Greenwich until 1893."""
+    at = pa.table({"at": pa.array([-5_364_662_400, 0], pa.timestamp("s", "Europe/Berlin"))})
+    result = write_all(sinks.csv(tmp_path / "out"), [Batch.from_arrow(at)])
+    assert result.to_arrow().equals(at)
+    assert Path(result.parts[0]).read_text().split("\n")[1] == "1800-01-01 00:00:00Z"
+
+
 def test_descriptions_can_be_pickled(tmp_path: Path) -> None:
     for name, make in MAKERS.items():
         sink = make(tmp_path / "out", overwrite=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import psutil
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -56,6 +57,17 @@ def test_a_failing_function_shows_its_own_traceback_operator_instance_and_row(
     assert lines[-1].startswith("in operator 'explode', instance 0; input: ")
     assert lines[-1].endswith("{k=2, v=13}")
     assert "nodes.py" not in str(caught.value)
+
+
+def test_a_date_that_python_does_not_have_is_refused_in_a_line() -> None:
+    topology = whale.Topology("far")
+    days = pa.table({"day": pa.array([0, 10_000_000], pa.date32())})
+    source = topology.source(whale.sources.arrow(days), id="days")
+    source.map(lambda row: {"month": row.day.month}, id="month").sink(
+        whale.sinks.collect(), id="out"
+    )
+    with pytest.raises(whale.errors.InputError, match="^operator 'month': column 'day': a date32 "):
+        whale.run(topology)
 
 
 def test_a_failing_open_is_named(one_host: Any) -> None:
