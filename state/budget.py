@@ -69,18 +69,26 @@ class StateBudget:
             StateFullError: the budget would be exceeded; nothing is granted.
         """
         if self.used_bytes + nbytes > self.limit_bytes:
-            others = self.used_bytes - self.used_by(operator)
-            named = self._known_as.get(operator, operator)
-            beside = f", other operators {format_mib(others)}" if others else ""
-            msg = (
-                f"operator {named!r}: its state of {keys:,} keys takes"
-                f" {format_mib(self.used_by(operator))} and needs {format_mib(nbytes)}"
-                f" more{beside}, but a worker's state may take {format_mib(self.limit_bytes)}"
-                f"{self._beyond}: raise {SETTING}, run more workers,"
-                f" or {self._remedies.get(named, 'keep fewer keys')}"
-            )
-            raise StateFullError(msg)
+            raise self._full(operator, nbytes, keys)
         self._used[operator] = self.used_by(operator) + nbytes
+
+    def take_on_disk(self, operator: str, nbytes: int, keys: int) -> None:
+        """Grant room on the disk to an operator; else as `take`."""
+        if not self.has_room_on_disk(nbytes):
+            raise self._full(operator, nbytes, keys)
+        self._on_disk[operator] = self.spilled_by(operator) + nbytes
+
+    def _full(self, operator: str, nbytes: int, keys: int) -> StateFullError:
+        others = self.used_bytes - self.used_by(operator)
+        named = self._known_as.get(operator, operator)
+        beside = f", other operators {format_mib(others)}" if others else ""
+        return StateFullError(
+            f"operator {named!r}: its state of {keys:,} keys takes"
+            f" {format_mib(self.used_by(operator))} and needs {format_mib(nbytes)}"
+            f" more{beside}, but a worker's state may take {format_mib(self.limit_bytes)}"
+            f"{self._beyond}: raise {SETTING}, run more workers,"
+            f" or {self._remedies.get(named, 'keep fewer keys')}"
+        )
 
     def take_or_spill(self, operator: str, nbytes: int, keys: int) -> bool:
         """Grant memory, or room on the disk if that is used up; raise as `take` if both are.

@@ -91,19 +91,25 @@ class PageFile:
         _libc().madvise(start, address + nbytes - start, mmap.MADV_WILLNEED)
 
     def words(self, count: int) -> npt.NDArray[np.uint64]:
+        """Return zeroed memory as `array` does, uint64 (count,)."""
+        words: npt.NDArray[np.uint64] = self.array(count, np.uint64)
+        return words
+
+    def array(self, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return zeroed memory in a file of its own, freed with the array; raise as `back`.
 
         Returns:
-            uint64 (count,).
+            of this type, (count,).
         """
-        nbytes = -(-8 * count // mmap.PAGESIZE) * mmap.PAGESIZE
+        kind = np.dtype(dtype)
+        nbytes = max(-(-kind.itemsize * count // mmap.PAGESIZE), 1) * mmap.PAGESIZE
         try:
             fd = _nameless(self._directory)
             try:
                 os.posix_fallocate(fd, 0, nbytes)
                 mapping = mmap.mmap(fd, nbytes)
                 mapping.madvise(mmap.MADV_RANDOM)
-                return np.frombuffer(mapping, np.uint64, count)
+                return np.frombuffer(mapping, kind, count)
             finally:
                 os.close(fd)
         except OSError as error:

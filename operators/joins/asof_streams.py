@@ -116,7 +116,14 @@ class JoinAsOf(QueuedJoin):
     # -- saving and moving --------------------------------------------------------------------
 
     def _load_side(self, side: int, rows: Batch) -> None:
+        assert rows.times is not None
+        rows = rows.take(np.argsort(rows.times, kind="stable"))
         before = self._queues[side]
+        first = before.count
+        if first == before.first or before.times[first - 1] <= rows.times[0]:
+            self._add(side, rows)
+            self._link(side, first)
+            return
         if (known := before.owned()) is not None:
             owners = before.owners[: before.count]
             self._heads(side)[owners[owners != NONE]] = NONE
@@ -125,7 +132,12 @@ class JoinAsOf(QueuedJoin):
         queue = self._queues[side] = RowQueue()
         queue.generation = before.generation + 1
         self._add(side, rows.take(np.argsort(rows.times, kind="stable")))
-        link_rows(0, queue.count, queue.owners, queue.following, self._heads(side))
+        self._link(side, 0)
+
+    def _link(self, side: int, first: int) -> None:
+        """Let keys hold the rows of a side from this one on."""
+        queue = self._queues[side]
+        link_rows(first, queue.count, queue.owners, queue.following, self._heads(side))
         self._account_queues()
 
     def _forget(self) -> None:
@@ -164,7 +176,7 @@ class JoinAsOf(QueuedJoin):
         owners = (self._store.slots if kept else self._store.find)(hashes, keys)
         if nulls is not None:
             owners[nulls] = NONE
-        self._queues[side].add(rows if rows.owned else rows.copy(), owners)
+        self._enqueue(side, rows if rows.owned else rows.copy(), owners)
 
     def _arrays(self) -> tuple[RowQueue, RowQueue, Int64s, Int64s]:
         """Return both queues, and what each key holds of them, by record."""

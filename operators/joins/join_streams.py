@@ -24,7 +24,7 @@ from ..process import InputOrder, InstanceContext, Output
 from .join import Join
 from .joined_rows import Bounds
 from .kept_rows import KeptRows
-from .kept_spans import SpanJoin
+from .kept_spans import SpanJoin, taken_by
 from .kernels import sort_by_number
 from .key_bytes import key_bytes
 from .span_loop import FoundPairs, SpanLoop, Visit, rules_of
@@ -133,9 +133,12 @@ class JoinStreams(SpanJoin):
         assert batch.times is not None  # checked while the topology was built
         visits = list(self._visits(side, parts))
         touched = {visit.span: visit.own for visit in visits}
-        before = sum(table.nbytes for table in touched.values() if len(table))
         keys = key_bytes(batch, self._keys[side])
-        _make_room(visits, keys.before(order))
+        rooms = list(_rooms(visits, keys.before(order)))
+        self._spill(sum(table.growth(*room) for table, room in rooms))
+        before = taken_by(touched.values())
+        for table, room in rooms:
+            table.make_room(*room)
         distance_ns = self._spans.distance_ns(side)
         loop = SpanLoop(visits, np.arange(batch.num_rows) if order is None else order)
         rules = rules_of(
@@ -150,7 +153,7 @@ class JoinStreams(SpanJoin):
         for span, table in touched.items():
             if not len(table):
                 del self._kept[side][span]
-        self._account(sum(table.nbytes for table in touched.values() if len(table)) - before)
+        self._account(*(taken_by(touched.values()) - before).tolist())
 
     def _visits(self, side: int, parts: list[tuple[int, int, int]]) -> Iterator[Visit]:
         others = self._kept[1 - side]
@@ -242,8 +245,10 @@ class JoinStreams(SpanJoin):
         return self._spans.bounds_ns(span) if isinstance(self._spans, WindowSpans) else None
 
 
-def _make_room(visits: Sequence[Visit], bytes_before: Int64s | None) -> None:
-    """Make room for the rows of visits where they are kept.
+def _rooms(
+    visits: Sequence[Visit], bytes_before: Int64s | None
+) -> Iterator[tuple[KeptRows, tuple[int, int | None]]]:
+    """Yield what keeps the rows of visits, and how many rows and bytes of keys come to it.
 
     `bytes_before`: see `KeyBytes.before`.
     """
@@ -255,7 +260,7 @@ def _make_room(visits: Sequence[Visit], bytes_before: Int64s | None) -> None:
         if bytes_before is not None:
             bytes_of[visit.span] += int(bytes_before[visit.stop] - bytes_before[visit.first])
     for span, table in tables.items():
-        table.make_room(rows_of[span], None if bytes_before is None else bytes_of[span])
+        yield table, (rows_of[span], None if bytes_before is None else bytes_of[span])
 
 
 def _by_slice(slices: Int64s) -> tuple[Int64s | None, list[tuple[int, int, int]]]:

@@ -12,6 +12,7 @@ from ...state.node_transfer import with_columns
 from ...transport.wire.batch import Batch
 from ...transport.wire.block import address_of
 from ...transport.wire.column import Column
+from .kept_arrays import KeptArrays
 from .kernels import END, NOT_LINKED, link
 from .row_log import RowLog
 
@@ -25,6 +26,8 @@ __all__ = ["KeptRows"]
 Int64s = npt.NDArray[np.int64]
 
 _DUMPED_ROWS_MAX = 1 << 16
+_INDEX_BYTES = 37
+"""Of a row's place in the index, in that of its key and in the heads."""
 
 
 class KeptRows:
@@ -32,28 +35,36 @@ class KeptRows:
 
     Attributes:
         log: their columns.
+        keys: their keys, as in `KeyBytes`.
+        index: what finds them, as in `kernels`, with their times and which have been joined.
     """
 
     def __init__(self) -> None:
         self.log = RowLog()
-        self._heads = np.full(1024, END, np.int32)
-        self._hashes = np.empty(0, np.uint64)
-        self._times = np.empty(0, np.int64)
-        self._following = np.empty(0, np.int32)
-        self._matched = np.empty(0, np.bool_)
-        self._ends = np.zeros(1, np.int64)  # with `_pool` as in `KeyBytes`
-        self._pool = np.empty(0, np.uint8)
+        self.keys = KeptArrays(ends=np.zeros(1, np.int64), pool=np.empty(0, np.uint8))
+        self.index = KeptArrays(
+            heads=np.full(1024, END, np.int32),
+            hashes=np.empty(0, np.uint64),
+            times=np.empty(0, np.int64),
+            following=np.empty(0, np.int32),
+            matched=np.empty(0, np.bool_),
+        )
         self._count = 0
-        self._table = np.empty(0, np.int64)  # see table; empty once arrays have been replaced
+        self._table = np.empty(0, np.int64)
+        self._table_of = (-1, -1)  # the versions of the arrays whose places `_table` has
 
     def __len__(self) -> int:
         return self._count
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory for columns and index."""
-        index = (self._heads, self._hashes, self._times, self._following, self._matched)
-        return sum(a.nbytes for a in (*index, self._ends, self._pool)) + self.log.nbytes
+        """Bytes of memory for columns, keys and index."""
+        return self.log.nbytes + self.keys.nbytes + self.index.nbytes
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Bytes on the disk for them."""
+        return self.log.spilled_bytes + self.keys.spilled_bytes + self.index.spilled_bytes
 
     def add(
         self,
@@ -77,38 +88,56 @@ class KeptRows:
         before = keys.before(None)
         self.make_room(rows.num_rows, None if before is None else int(before[-1]))
         first, stop = self._count, self._count + rows.num_rows
-        self._hashes[first:stop] = hashes
-        self._times[first:stop] = times
-        self._matched[first:stop] = matched
-        self._following[first:stop] = END
+        index = self.index
+        index["hashes"][first:stop] = hashes
+        index["times"][first:stop] = times
+        index["matched"][first:stop] = matched
+        index["following"][first:stop] = END
         if nulls is not None:
-            self._following[first:stop][nulls] = NOT_LINKED
-        link(self._hashes, self._heads, self._following, first, stop)
+            index["following"][first:stop][nulls] = NOT_LINKED
+        self._link(first, stop)
         if before is not None:
-            ends = self._ends[first] + before
-            self._ends[first : stop + 1] = ends
-            self._pool[ends[0] : ends[-1]] = keys.pool[keys.ends[0] : keys.ends[-1]]
+            kept, pool = self.keys["ends"], self.keys["pool"]
+            ends = kept[first] + before
+            kept[first : stop + 1] = ends
+            pool[ends[0] : ends[-1]] = keys.pool[keys.ends[0] : keys.ends[-1]]
         self._count = stop
         self.log.append(rows)
+
+    def growth(self, rows: int, key_bytes: int | None) -> int:
+        """Return about how many bytes `make_room` takes for arrays that are replaced."""
+        count, grown = self._count + rows, 0
+        if count > len(self.index["hashes"]):
+            grown += _INDEX_BYTES * _power_of_two(count)
+        if key_bytes is not None and self._used_keys + key_bytes > len(self.keys["pool"]):
+            grown += _power_of_two(self._used_keys + key_bytes)
+        return grown
 
     def make_room(self, rows: int, key_bytes: int | None) -> None:
         """Make the index large enough for more rows, and for the bytes of keys, if it has some."""
         self._reserve(self._count + rows)
         if key_bytes is not None:
             self._reserve_keys(key_bytes)
-        if self._count + rows > len(self._heads):
-            self._heads = np.full(2 * _power_of_two(self._count + rows), END, np.int32)
-            self._table = np.empty(0, np.int64)
-            link(self._hashes, self._heads, self._following, 0, self._count)
+        if self._count + rows > len(self.index["heads"]):
+            self.index.resize("heads", 2 * _power_of_two(self._count + rows), 0)
+            self.index["heads"][:] = END
+            self._link(0, self._count)
+
+    def _link(self, first: int, stop: int) -> None:
+        index = self.index
+        link(index["hashes"], index["heads"], index["following"], first, stop)
 
     @property
     def table(self) -> Int64s:
         """Where the index is, for `span_kernels`: int64 (TABLE_ENTRIES,)."""
-        if not self._table.size:
-            arrays = (self._hashes, self._times, self._following, self._matched)
-            addresses = [address_of(array) for array in (*arrays, self._ends, self._pool)]
-            heads = (address_of(self._heads), len(self._heads))
-            self._table = np.array([*heads, *addresses, len(self._pool), 0], np.int64)
+        version = (self.index.version, self.keys.version)
+        if version != self._table_of:
+            names = ("hashes", "times", "following", "matched")
+            arrays = [self.index[name] for name in names] + [self.keys["ends"], self.keys["pool"]]
+            heads, pool = self.index["heads"], self.keys["pool"]
+            addresses = [address_of(array) for array in arrays]
+            entries = [address_of(heads), len(heads), *addresses, len(pool), 0]
+            self._table, self._table_of = np.array(entries, np.int64), version
         self._table[-1] = self._count
         return self._table
 
@@ -119,7 +148,7 @@ class KeptRows:
 
     def unmatched(self) -> Int64s:
         """Return the rows that have joined with none."""
-        return np.flatnonzero(~self._matched[: self._count])
+        return np.flatnonzero(~self.matched)
 
     def take(self, kept: Int64s) -> Batch:
         """Return the columns of kept rows."""
@@ -132,47 +161,48 @@ class KeptRows:
             wanted: returns which rows, bool (n,), by their hashes, uint64 (n,).
             marker: the column that says which were joined.
         """
-        rows = np.flatnonzero(wanted(self._hashes[: self._count]))
+        times = self.index["times"]
+        rows = np.flatnonzero(wanted(self.index["hashes"][: self._count]))
         for kept in np.array_split(rows, -(-len(rows) // _DUMPED_ROWS_MAX) or 1):
-            joined = Column.of(self._matched[kept])
-            yield with_columns(self.take(kept), {marker: joined}).with_times(self._times[kept])
+            joined = Column.of(self.matched[kept])
+            yield with_columns(self.take(kept), {marker: joined}).with_times(times[kept])
 
     def between(self, first: int, stop: int) -> Iterator[Batch]:
         """Yield the rows first … stop − 1 with their event times, as views of what never changes.
 
         Rows that are added later do not change them.
         """
+        times = self.index["times"]
         for batch in self.log.between(first, stop):
-            yield batch.with_times(self._times[first : first + batch.num_rows])
+            yield batch.with_times(times[first : first + batch.num_rows])
             first += batch.num_rows
 
     @property
     def matched(self) -> npt.NDArray[np.bool_]:
         """Which rows have been joined, bool (n,)."""
-        return self._matched[: self._count]
+        matched: npt.NDArray[np.bool_] = self.index["matched"][: self._count]
+        return matched
+
+    @property
+    def _used_keys(self) -> int:
+        return int(self.keys["ends"][self._count])
 
     def _reserve(self, count: int) -> None:
-        if count <= len(self._hashes):
+        if count <= len(self.index["hashes"]):
             return
         size = max(_power_of_two(count), 1024)
-        for name in ("_hashes", "_times", "_following", "_matched"):
-            old = getattr(self, name)
-            new = np.empty(size, old.dtype)
-            new[: self._count] = old[: self._count]
-            setattr(self, name, new)
-        self._table = np.empty(0, np.int64)
+        for name in ("hashes", "times", "following", "matched"):
+            self.index.resize(name, size, self._count)
 
     def _reserve_keys(self, nbytes: int) -> None:
         """Make room for keys of so many bytes, of the rows for which there is room."""
-        if len(self._ends) <= len(self._hashes):
-            ends = np.zeros(len(self._hashes) + 1, np.int64)
-            ends[: self._count + 1] = self._ends[: self._count + 1]
-            self._ends, self._table = ends, np.empty(0, np.int64)
-        used = int(self._ends[self._count])
-        if used + nbytes > len(self._pool):
-            pool = np.empty(_power_of_two(used + nbytes), np.uint8)
-            pool[:used] = self._pool[:used]
-            self._pool, self._table = pool, np.empty(0, np.int64)
+        rows = len(self.index["hashes"])
+        if len(self.keys["ends"]) <= rows:
+            ends = self.keys["ends"]
+            self.keys.resize("ends", rows + 1, min(self._count + 1, len(ends)))
+        if self._used_keys + nbytes > len(self.keys["pool"]):
+            used = self._used_keys
+            self.keys.resize("pool", _power_of_two(used + nbytes), used)
 
 
 def _power_of_two(count: int) -> int:

@@ -20,12 +20,11 @@ from ..windows.specifications import SessionWindow
 from .join import Join
 from .kept_rows import KeptRows
 from .key_bytes import key_bytes
-from .row_log import RowLog
 from .row_versions import Ranges, RowVersions, contents, is_contents, parts_of
 from .spans import spans_of
-from .stream_join import LEFT, RIGHT, StreamJoin
+from .stream_join import LEFT, RIGHT, Spillable, StreamJoin
 
-__all__ = ["SpanJoin"]
+__all__ = ["SpanJoin", "taken_by"]
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -174,12 +173,15 @@ class SpanJoin(StreamJoin):
     def _give_back(self, kept: KeptRows) -> None:
         """Give the memory of rows that were dropped back, and their room on the disk."""
         self._rows_kept -= len(kept)
-        self._free_spilled(kept.log.spilled_bytes)
-        self._account(-kept.nbytes)
+        self._account(-kept.nbytes, -kept.spilled_bytes)
 
-    def _logs(self) -> Iterable[RowLog]:
+    def _spillable(self) -> Iterator[Spillable]:
+        """Return all rows, the oldest first; then their keys, then what finds them."""
         spans = sorted((span, side) for side in (LEFT, RIGHT) for span in self._kept[side])
-        return (self._kept[side][span].log for span, side in spans)
+        kept = [self._kept[side][span] for span, side in spans]
+        yield from (one.log for one in kept)
+        yield from (one.keys for one in kept)
+        yield from (one.index for one in kept)
 
     def _keep(
         self,
@@ -194,12 +196,20 @@ class SpanJoin(StreamJoin):
         kept = self._kept[side].get(span)
         if kept is None:
             kept = self._kept[side][span] = KeptRows()
-        before = kept.nbytes if len(kept) else 0
         assert rows.times is not None  # they were saved with them
         keys = key_bytes(rows, self._keys[side])
+        key_sizes = keys.before(None)
+        self._spill(kept.growth(rows.num_rows, None if key_sizes is None else int(key_sizes[-1])))
+        before = taken_by([kept])
         kept.add(rows.with_times(None), hashes, rows.times, nulls, keys, matched)
         self._rows_kept += len(matched)
-        self._account(kept.nbytes - before)
+        self._account(*(taken_by([kept]) - before).tolist())
+
+
+def taken_by(tables: Iterable[KeptRows]) -> Int64s:
+    """Return the bytes in memory and on the disk that are charged for tables, int64 (2,)."""
+    taken = [(table.nbytes, table.spilled_bytes) for table in tables if len(table)]
+    return np.array(taken, np.int64).reshape(-1, 2).sum(axis=0)
 
 
 def _taken(

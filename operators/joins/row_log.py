@@ -28,7 +28,7 @@ Int64s = npt.NDArray[np.int64]
 
 _BATCH_BYTES_MAX = 1 << 20
 _SPILLED_BYTES_MIN = 256 << 10
-"""Each spilled batch is a mapping of its own, of which a process has 65,530 at most."""
+"""Batches grow to so many bytes at least, see `stream_join.SPILLED_BYTES_MIN`."""
 
 
 class RowLog:
@@ -81,11 +81,10 @@ class RowLog:
         self._sources[at] = sources[0]
         self._starts[at + 1] = self._starts[at] + batch.num_rows
 
-    @property
-    def next_to_spill(self) -> int:
-        """Bytes of the oldest batch in memory; 0 if it is too small to be put on the disk."""
+    def next_to_spill(self, least_bytes: int) -> int:
+        """Return the bytes of the oldest batch in memory; 0 if they are fewer than the least."""
         for size in self._sizes[self._on_disk :]:
-            return size if size >= _SPILLED_BYTES_MIN else 0
+            return size if size >= least_bytes else 0
         return 0
 
     def spill(self, pages: PageFile) -> None:
@@ -132,11 +131,11 @@ class RowLog:
             start += batch.num_rows
 
     def keep_only(self, numbers: Int64s, pages: PageFile | None = None) -> None:
-        """Drop all rows but these, which are numbered anew from 0.
+        """Drop all rows but these, which are numbered anew from 0; in one batch without `pages`.
 
-        If rows are on the disk, the numbers ascend, and those rows stay there: in `pages`.
+        With `pages` the numbers ascend, and rows on the disk stay there.
         """
-        if pages is not None and self._on_disk:
+        if pages is not None:
             self._keep_in_pieces(numbers, pages)
             return
         kept = self.take(numbers) if len(numbers) else None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ...transport.compiling import njit
 from .asof_kernels import NONE
+from .kept_arrays import KeptArrays
 from .row_log import RowLog
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ __all__ = ["NONE", "RowQueue"]
 Int64s = npt.NDArray[np.int64]
 
 _ROWS_MIN = 1024
+_PLACES = ("times", "owners", "following")
 
 
 class RowQueue:
@@ -34,18 +37,43 @@ class RowQueue:
         count: the number of rows.
         generation: how many times rows were numbered anew.
         log: the columns of the rows.
+        places: where times, owners and following rows are.
     """
 
     def __init__(self) -> None:
         self.log = RowLog()
-        self.times, self.owners, self.following = (np.empty(_ROWS_MIN, np.int64) for _ in range(3))
+        self.places = KeptArrays(**{name: np.empty(_ROWS_MIN, np.int64) for name in _PLACES})
         self.first = self.count = self.generation = 0
+
+    @property
+    def times(self) -> Int64s:
+        """See the attributes."""
+        return self.places["times"]
+
+    @property
+    def owners(self) -> Int64s:
+        """See the attributes."""
+        return self.places["owners"]
+
+    @property
+    def following(self) -> Int64s:
+        """See the attributes."""
+        return self.places["following"]
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory for the rows."""
-        arrays = (self.times, self.owners, self.following)
-        return self.log.nbytes + sum(array.nbytes for array in arrays)
+        return self.log.nbytes + self.places.nbytes
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Bytes on the disk for the rows."""
+        return self.log.spilled_bytes + self.places.spilled_bytes
+
+    def growth(self, rows: int) -> int:
+        """Return how many bytes `add` takes for so many rows, beside their columns."""
+        stop = self.count + rows
+        return 16 * len(_PLACES) * stop if stop > len(self.times) else 0
 
     def add(self, rows: Batch, owners: Int64s) -> None:
         """Add rows with times, which the queue then owns, after all others."""
@@ -84,28 +112,49 @@ class RowQueue:
         Returns:
             whether rows were dropped.
         """
-        owners = self.owners[: self.count]
-        owned = np.flatnonzero(owners != NONE)
-        if self.count <= 2 * len(owned) or (self.count < _ROWS_MIN and len(owned)):
+        count = self.count
+        kept = int(np.count_nonzero(self.owners[:count] != NONE))
+        if count <= 2 * kept or (count < _ROWS_MIN and kept):
             return False
-        renumbered = np.full(self.count + 1, NONE, np.int64)  # NONE, the last, stays NONE
-        renumbered[owned] = np.arange(len(owned))
-        keys = owners[owned]
-        heads[keys] = renumbered[heads[keys]]
-        following = renumbered[self.following[owned]] if len(owned) else owned
-        times = self.times[owned]
-        self.first, self.count, self.generation = 0, len(owned), self.generation + 1
-        self._resize(2 * len(owned))
-        for array, kept in zip(
-            (self.times, self.owners, self.following), (times, keys, following), strict=True
-        ):
-            array[: self.count] = kept
-        self.log.keep_only(owned, pages)
+        numbers = self.places.made(kept, np.int64)
+        arrays = (self.times, self.owners, self.following)
+        drop_rows(count, *arrays, heads, numbers, self.places.made(count, np.int64))
+        self.first, self.count, self.generation = 0, kept, self.generation + 1
+        self._resize(2 * kept)
+        self.log.keep_only(numbers, pages)
         return True
 
     def _resize(self, rows: int) -> None:
-        for name in ("times", "owners", "following"):
-            new = np.empty(max(rows, _ROWS_MIN), np.int64)
-            old = getattr(self, name)[: self.count]
-            new[: len(old)] = old
-            setattr(self, name, new)
+        for name in _PLACES:
+            self.places.resize(name, max(rows, _ROWS_MIN), self.count)
+
+
+@njit(cache=True, nogil=True)
+def drop_rows(
+    count: int, times: Any, owners: Any, following: Any, heads: Any, numbers: Any, anew: Any
+) -> None:
+    """Let the rows that have an owner be the first ones, in their order.
+
+    Args:
+        count: how many rows there are.
+        times, owners, following: as in `RowQueue`.
+        heads: see `RowQueue.drop_unowned`.
+        numbers: is filled with the numbers that the kept rows had.
+        anew: is filled with the new number of each row, NONE if it has none, int64 (count,).
+    """
+    kept = 0
+    for row in range(count):
+        owner = owners[row]
+        anew[row] = NONE
+        if owner != NONE:
+            anew[row], numbers[kept] = kept, row
+            kept += 1
+            if heads[owner] != NONE and owners[heads[owner]] == NONE:
+                heads[owner] = NONE
+    for new in range(kept):
+        row = numbers[new]
+        owner, behind = owners[row], following[row]
+        times[new], owners[new] = times[row], owner
+        following[new] = anew[behind] if behind != NONE else NONE
+        if heads[owner] == row:  # rows are renumbered downwards, so it was not renumbered yet
+            heads[owner] = new

@@ -121,7 +121,7 @@ class JoinSessions(QueuedJoin):
         first = queue.count
         rows = batch if kept.all() and batch.owned else batch.filter(kept)
         if rows.num_rows:
-            queue.add(rows, windows[kept])
+            self._enqueue(side, rows, windows[kept])
         link_rows(first, queue.count, *self._chains(side))
         for either in (LEFT, RIGHT):
             move_rows(merges, *self._chains(either))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,15 +27,28 @@ from .row_versions import Ranges, RowVersions, contents, is_contents, parts_of
 if TYPE_CHECKING:
     from ...transport.wire.types import Schema
     from .equi_join import EquiJoin
-    from .row_log import RowLog
 
-__all__ = ["LEFT", "NO_WATERMARK_NS", "RIGHT", "QueuedJoin", "StreamJoin"]
+__all__ = ["LEFT", "NO_WATERMARK_NS", "RIGHT", "QueuedJoin", "Spillable", "StreamJoin"]
 
 LEFT, RIGHT = 0, 1
 NO_WATERMARK_NS = -(1 << 63)
 
+SPILLED_BYTES_MIN = (256 << 10, 16 << 10)
+"""Each batch and array on the disk is a mapping of its own, of which a process has 65,530 at most.
+So smaller ones go there only once there are no others."""
+
 _SIDE = "#side"
 """In dumped rows: the side they belong to."""
+
+
+class Spillable(Protocol):
+    """A part of what is kept that may lie on the disk."""
+
+    def next_to_spill(self, least_bytes: int) -> int:
+        """Return the bytes of memory that `spill` frees; 0 if they are fewer than the least."""
+
+    def spill(self, pages: PageFile) -> None:
+        """Put so much on the disk; raise as `PageFile.back`."""
 
 
 class StreamJoin(CoProcess, SealingByDump):
@@ -100,32 +113,45 @@ class StreamJoin(CoProcess, SealingByDump):
         """Emit rows of a side that come too late."""
         out.emit_to((LATE_LEFT, LATE_RIGHT)[side], rows)
 
-    def _account(self, nbytes: int) -> None:
-        """Take memory for state, or give it back; rows make room for others on the disk."""
+    def _account(self, nbytes: int, spilled_bytes: int = 0) -> None:
+        """Take memory for state, and room on the disk, or give them back.
+
+        What is kept makes room for more on the disk.
+        """
         budget, name = self._context.state_budget, self._context.operator_id
-        if nbytes > 0:
-            self._spill(nbytes)
-            budget.take(name, nbytes, self._kept_rows)
-        elif nbytes:
-            budget.give_back(name, -nbytes)
+        if spilled_bytes > 0:
+            budget.take_on_disk(name, spilled_bytes, self._kept_rows)
+            self._spilled_bytes += spilled_bytes
+        else:
+            self._free_spilled(-spilled_bytes)
+        budget.charge(name, nbytes, on_disk=False)
         self._taken_bytes += nbytes
+        if nbytes > 0 and budget.free_bytes < 0:
+            self._spill(0)
+            if budget.free_bytes < 0:
+                budget.give_back(name, nbytes)
+                self._taken_bytes -= nbytes
+                budget.take(name, nbytes, self._kept_rows)
 
     @abstractmethod
-    def _logs(self) -> Iterable[RowLog]:
-        """Return the columns of all kept rows, the oldest first."""
+    def _spillable(self) -> Iterable[Spillable]:
+        """Return what may lie on the disk, in the order in which it goes there."""
 
     def _spill(self, nbytes: int) -> None:
-        """Put the oldest rows on the disk until so much memory is free, as far as there is room."""
+        """Put what is kept on the disk until so much memory is free, as far as there is room."""
         budget, name = self._context.state_budget, self._context.operator_id
         if nbytes <= budget.free_bytes or not budget.disk_bytes_max:
             return
-        for log in self._logs():
-            while nbytes > budget.free_bytes and (moved := log.next_to_spill):
-                if moved > self._taken_bytes or not budget.move_to_disk(name, moved):
-                    return
-                self._taken_bytes -= moved
-                self._spilled_bytes += moved
-                log.spill(self._pages)
+        for least_bytes in SPILLED_BYTES_MIN:
+            for part in self._spillable():
+                while moved := part.next_to_spill(least_bytes):
+                    if not budget.move_to_disk(name, moved):
+                        return
+                    self._taken_bytes -= moved
+                    self._spilled_bytes += moved
+                    part.spill(self._pages)
+                    if nbytes <= budget.free_bytes:
+                        return
 
     def _free_spilled(self, nbytes: int) -> None:
         """Give room on the disk back, of rows that were dropped."""
@@ -146,15 +172,22 @@ class QueuedJoin(StreamJoin):
     def _kept_rows(self) -> int:
         return sum(queue.count for queue in self._queues)
 
+    def _enqueue(self, side: int, rows: Batch, owners: npt.NDArray[np.int64]) -> None:
+        """Add owned rows to the queue of a side; memory is made free for the queue's growth."""
+        queue = self._queues[side]
+        self._spill(queue.growth(rows.num_rows))
+        queue.add(rows, owners)
+
     def _account_queues(self) -> None:
         """Take memory for the queues as they are now, or give some back."""
-        self._free_spilled(
-            self._spilled_bytes - sum(queue.log.spilled_bytes for queue in self._queues)
+        self._account(
+            sum(queue.nbytes for queue in self._queues) - self._taken_bytes,
+            sum(queue.spilled_bytes for queue in self._queues) - self._spilled_bytes,
         )
-        self._account(sum(queue.nbytes for queue in self._queues) - self._taken_bytes)
 
-    def _logs(self) -> Iterable[RowLog]:
-        return [queue.log for queue in self._queues]
+    def _spillable(self) -> Iterable[Spillable]:
+        logs, places = zip(*((queue.log, queue.places) for queue in self._queues), strict=True)
+        return (*logs, *places)
 
     def _drop_queues(self) -> None:
         """Drop all rows."""
@@ -189,19 +222,19 @@ class QueuedJoin(StreamJoin):
 
     def take(self, chunks: Sequence[StateChunk], *, whole: bool) -> None:
         """See `Sealing.take`; rows are numbered anew, so the next snapshot has all of them."""
-        marks: dict[tuple[int, int], npt.NDArray[np.bool_]] = {}
-        rows: tuple[list[Batch], list[Batch]] = ([], [])
+        marks: dict[int, npt.NDArray[np.bool_]] = {}
+        taken = [0, 0]
         for chunk in chunks:
             batch = chunk.rows
             if is_contents(batch):
-                marks = parts_of(batch)
+                marks = {side: owned for (side, _), owned in parts_of(batch).items()}
             elif not marks:
                 self.load(batch)
             else:
-                rows[int(batch.column(_SIDE).data[0])].append(batch)
-        for (side, _), owned in marks.items():
-            if rows[side]:
-                self.load(Batch.concat(rows[side]).filter(owned))
+                side = int(batch.column(_SIDE).data[0])
+                first = taken[side]
+                taken[side] += batch.num_rows
+                self.load(batch.filter(marks[side][first : taken[side]]))
 
     def _rows_of(self, side: int, ranges: Ranges) -> Callable[[], Batch]:
         """Return what makes a batch of some rows, whatever happens to them meanwhile."""

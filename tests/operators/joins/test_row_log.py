@@ -59,7 +59,7 @@ def test_rows_are_those_of_one_batch(
     with mock.patch.multiple(row_log, **limits):
         for batch in batches:
             log.append(batch)
-            if spilled and log.next_to_spill:
+            if spilled and log.next_to_spill(batch_bytes // 2):
                 spilled -= 1
                 log.spill(pages)
         together = Batch.concat(batches)
