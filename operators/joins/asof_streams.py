@@ -116,8 +116,8 @@ class JoinAsOf(QueuedJoin):
     # -- saving and moving --------------------------------------------------------------------
 
     def _load_side(self, side: int, rows: Batch) -> None:
+        rows = _by_time(rows)
         assert rows.times is not None
-        rows = rows.take(np.argsort(rows.times, kind="stable"))
         before = self._queues[side]
         first = before.count
         if first == before.first or before.times[first - 1] <= rows.times[0]:
@@ -128,10 +128,9 @@ class JoinAsOf(QueuedJoin):
             owners = before.owners[: before.count]
             self._heads(side)[owners[owners != NONE]] = NONE
             rows = Batch.concat([known, rows])
-        assert rows.times is not None
         queue = self._queues[side] = RowQueue()
         queue.generation = before.generation + 1
-        self._add(side, rows.take(np.argsort(rows.times, kind="stable")))
+        self._add(side, _by_time(rows))
         self._link(side, 0)
 
     def _link(self, side: int, first: int) -> None:
@@ -230,3 +229,9 @@ class JoinAsOf(QueuedJoin):
         if any(dropped) and len(self._store) > 2 * (lefts.count + rights.count) + _KEYS_MIN:
             self._store.delete(self._store.initial(self._store.scan()[0]))
         self._account_queues()
+
+
+def _by_time(rows: Batch) -> Batch:
+    """Return rows with times in the order of these."""
+    assert rows.times is not None
+    return rows.take(np.argsort(rows.times, kind="stable"))
