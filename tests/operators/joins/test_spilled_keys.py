@@ -103,8 +103,8 @@ def emitted(join: Any, lefts: list[Batch], rights: list[Batch], budget: StateBud
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ANSWERS)
 def test_keys_and_indexes_go_to_the_disk(name: str, kind: str) -> None:
-    lefts, l = batches(kind, "n", 1)  # noqa: E741
-    rights, r = batches(kind, "m", 2, first=KINDS[kind][0] if name == "as-of" else 0)
+    lefts, left = batches(kind, "n", 1)
+    rights, right = batches(kind, "m", 2, first=KINDS[kind][0] if name == "as-of" else 0)
     join = joins(lefts[0].schema, rights[0].schema)[name]
     _, taken, nothing = emitted(join, lefts, rights, StateBudget())
     assert nothing == 0
@@ -112,7 +112,7 @@ def test_keys_and_indexes_go_to_the_disk(name: str, kind: str) -> None:
     assert spilled > taken // 2
     found = pa.table({"n": [row["n"] for row in rows], "m": [row["m"] for row in rows]})
     database = duckdb.connect()
-    for table, columns in (("l", l), ("r", r), ("found", found)):
+    for table, columns in (("l", left), ("r", right), ("found", found)):
         database.register(table, columns)
     if name == "sessions":
         database.sql(f"create table s as select * from {ANSWERS[name]}")
