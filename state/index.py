@@ -68,8 +68,8 @@ TABLE_WORDS = (SPREAD, LIMIT, START, OLD_SPREAD, OLD_FIRST, MOVED)
 NODE, GROW, CHUNK, HEAP, IMAGE = 1, 2, 3, 4, 5
 ROWS_MAX = 1 << 40
 
-BLOCK = 32
-"""Rows for which memory is fetched ahead."""
+BLOCK = 64
+"""Rows for which memory is fetched ahead: as many lines of buckets and of records fit the cache."""
 
 ABSENT, ALIVE = 0, 1
 """States of a record."""
@@ -139,6 +139,31 @@ def home_of(place: Any, at: Any, ranks: Any, hashed: Any) -> Any:
     bits = np.uint64(place[NODE_BITS])
     rank = ranks[node_of(bits, hashed)]
     return home(at, bits, rank, hashed) if rank >= 0 else np.int64(-1)
+
+
+@inner
+def prefetch_home(at: Any, bits: Any, rank: Any, hashed: Any, table: Any) -> Any:
+    """Return `home`, and fetch it into the cache; `table` is the address of the first bucket."""
+    bucket = home(at, bits, rank, hashed)
+    prefetch_to_write(table + 8 * bucket)
+    return bucket
+
+
+@inner
+def prefetch_record(at: Any, buckets: Any, bucket: Any, hashed: Any, base: Any, stride: Any) -> Any:
+    """Return the first bucket with a key's tag, or without a key, from its home on.
+
+    The record of its key is fetched into the cache: a home often has another key, whose record
+    would be fetched in vain. Buckets do not change but from empty to full while a loop goes on.
+    """
+    tag, entry = hashed >> np.uint64(32), buckets[bucket]
+    while entry != 0 and (entry >> np.uint64(32)) != tag:
+        bucket = after(at, bucket, buckets)
+        entry = buckets[bucket]
+    record = base + (np.int64(entry & SLOT_MASK) - 1) * stride
+    prefetch_to_write(record)
+    prefetch_to_write(record + stride - 1)
+    return bucket
 
 
 @inner
@@ -327,7 +352,8 @@ def find_or_insert(
     """Write the record of each key, which may be changed, into `slots`, from row `start` on.
 
     `keys` is the address of their words, see `PackedKeys`.
-    Rows are taken in blocks, for which buckets and records are fetched into the cache ahead.
+    Rows are taken in blocks, for which buckets and records are fetched into the cache ahead; of
+    those to come, `slots` holds the bucket.
 
     Returns:
         The number of rows, or where and why it stopped, see `ROWS_MAX`.
@@ -335,7 +361,7 @@ def find_or_insert(
     rows = len(hashes)
     base, stride, fixed, texts = place[BASE], place[STRIDE], place[FIXED], place[TEXTS]
     width, bits, segment = 8 * (fixed + 2 * texts), np.uint64(place[NODE_BITS]), at[SEGMENT]
-    homes = np.empty(BLOCK, np.int64)
+    table = buckets.ctypes.data
     for first in range(start, rows, BLOCK):
         stop = min(first + BLOCK, rows)
         for row in range(first, stop):
@@ -345,12 +371,11 @@ def find_or_insert(
                     return -1 - row - NODE * ROWS_MAX
                 stop = row
                 break
-            homes[row - first] = home(at, bits, rank, hashes[row])
+            slots[row] = prefetch_home(at, bits, rank, hashes[row], table)
         for row in range(first, stop):
-            entry = buckets[homes[row - first]]
-            prefetch_to_write(base + (np.int64(entry & SLOT_MASK) - 1) * stride)
+            slots[row] = prefetch_record(at, buckets, slots[row], hashes[row], base, stride)
         for row in range(first, stop):
-            bucket, hashed, words = homes[row - first], hashes[row], keys + row * width
+            bucket, hashed, words = slots[row], hashes[row], keys + row * width
             null = np.int64(nulls[row]) if len(nulls) else np.int64(0)
             tag, slot = hashed >> np.uint64(32), np.int64(-1)
             while buckets[bucket] != 0:
@@ -400,19 +425,18 @@ def find(
     rows = len(hashes)
     base, stride, fixed, texts = place[BASE], place[STRIDE], place[FIXED], place[TEXTS]
     width, bits = 8 * (fixed + 2 * texts), np.uint64(place[NODE_BITS])
-    homes = np.empty(BLOCK, np.int64)
+    table = buckets.ctypes.data
     for first in range(0, rows, BLOCK):
         stop = min(first + BLOCK, rows)
         for row in range(first, stop):
             rank = ranks[node_of(bits, hashes[row])]
-            homes[row - first] = home(at, bits, rank, hashes[row]) if rank >= 0 else -1
+            slots[row] = prefetch_home(at, bits, rank, hashes[row], table) if rank >= 0 else -1
         for row in range(first, stop):
-            if homes[row - first] >= 0:
-                entry = buckets[homes[row - first]]
-                prefetch_to_write(base + (np.int64(entry & SLOT_MASK) - 1) * stride)
+            if slots[row] >= 0:
+                slots[row] = prefetch_record(at, buckets, slots[row], hashes[row], base, stride)
         for row in range(first, stop):
+            bucket, hashed, words = slots[row], hashes[row], keys + row * width
             slots[row] = -1
-            bucket, hashed, words = homes[row - first], hashes[row], keys + row * width
             tag = hashed >> np.uint64(32)
             null = np.int64(nulls[row]) if len(nulls) else np.int64(0)
             while bucket >= 0 and buckets[bucket] != 0:

@@ -6,12 +6,16 @@ a record has a number, and no chunk is ever moved. A freed chunk goes back to th
 (MADV_DONTNEED), and its place to a free list.
 
 Chunks beyond the memory budget are pages of a file, at the same addresses (`page_file`).
+
+Keys are met at random, so with pages of 4 KiB nearly every key of a large store misses the TLB;
+the kernel is allowed pages of 2 MiB where the log is large enough that one more does not matter.
 """
 
 from __future__ import annotations
 
 import mmap
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +33,9 @@ CHUNK_BYTES_MAX = 1 << 20
 _RESERVED_PER_BUDGET = 6
 """Address space is reserved for each of the five sizes of chunks, and one more: places of freed
 chunks are only used for chunks of the same size or smaller ones."""
+
+_SMALL_PAGES_BYTES = 32 << 20
+"""So much of the log has small pages in any case: a huge one takes its 2 MiB at the first byte."""
 
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # known to Python from 3.13 on
 
@@ -77,6 +84,7 @@ class ChunkLog:
                 f" addresses for its state: {system_reason(error)}; lower {SETTING}"
             )
             raise ResourceError(msg) from None
+        _allow_huge_pages(self._mapping, _SMALL_PAGES_BYTES)
         self.memory: npt.NDArray[np.uint8] = np.frombuffer(self._mapping, np.uint8)
         self.address: int = self.memory.ctypes.data
         self._pages = PageFile(operator, budget.disk_folder)
@@ -166,7 +174,9 @@ class ChunkLog:
         """Return zeroed words, as many as an index could ever need: only used ones take memory."""
         count = _RESERVED_PER_BUDGET * (self._budget.limit_bytes // mmap.PAGESIZE + 1)
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-        return np.frombuffer(mmap.mmap(-1, count * mmap.PAGESIZE, flags=flags), np.uint64)
+        mapping = mmap.mmap(-1, count * mmap.PAGESIZE, flags=flags)
+        _allow_huge_pages(mapping, 0)
+        return np.frombuffer(mapping, np.uint64)
 
     def give_back_words(self, words: npt.NDArray[np.uint64]) -> None:
         """Take back what `words` returned, which nobody uses any more."""
@@ -262,3 +272,10 @@ class ChunkLog:
 def _granules(chunk: Chunk) -> slice:
     """Return which 64 KiB of the mapping a chunk has."""
     return slice(chunk.start // CHUNK_BYTES_MIN, chunk.stop // CHUNK_BYTES_MIN)
+
+
+def _allow_huge_pages(mapping: mmap.mmap, start: int) -> None:
+    """Let the kernel take huge pages from a place on; it may be built without them."""
+    if start < len(mapping):
+        with suppress(OSError):
+            mapping.madvise(mmap.MADV_HUGEPAGE, start, len(mapping) - start)
