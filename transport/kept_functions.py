@@ -22,10 +22,14 @@ import inspect
 import logging
 import os
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from numba.core.caching import IndexDataCacheFile
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.dispatcher import Dispatcher
 from numba.core.runtime import rtsys
+from numba.core.sigutils import normalize_signature
 
 from .reached_sources import reached_stamp
 
@@ -55,15 +59,45 @@ def load_quickly(dispatcher: object) -> None:
 
     file = cache._cache_file
     in_archive = not os.path.exists(inspect.getfile(cache._py_func))
-    own_stamp = file._source_stamp if in_archive else None
+    cache._own_stamp = file._source_stamp if in_archive else None
 
     def loads(signature: object, target: Any) -> object:
-        file._source_stamp = (own_stamp, reached_stamp(cache._py_func))
+        file._source_stamp = _stamp_of(cache)
         rtsys.initialize(target)
         found = cache._load_overload(signature, target)
         return _load_from_beside_source(cache, signature, target) if found is None else found
 
     cache.load_overload = loads
+
+
+def _stamp_of(cache: Any) -> tuple[object, object]:
+    """Return what tells the sources that a function is made of now."""
+    return cache._own_stamp, reached_stamp(cache._py_func)
+
+
+def load_kept_versions(module: ModuleType) -> None:
+    """Load what is kept of a module's functions, and compile nothing."""
+    for function in vars(module).values():
+        if isinstance(function, Dispatcher) and function.py_func.__module__ == module.__name__:
+            _load_kept_versions_of(function)
+
+
+def _load_kept_versions_of(dispatcher: Any) -> None:
+    cache = dispatcher._cache
+    if not hasattr(cache, "_cache_file"):
+        return
+    context = dispatcher.targetctx
+    with global_compiler_lock:
+        cache._cache_file._source_stamp = _stamp_of(cache)
+        for signature, *_ in cache._cache_file._load_index():
+            if normalize_signature(signature)[0] in dispatcher.overloads:
+                continue
+            found = cache.load_overload(signature, context)  # None: it is for another processor
+            if found is not None:
+                context.insert_user_function(found.entry_point, found.fndesc, [found.library])
+                dispatcher.add_overload(found)
+        if dispatcher.overloads and hasattr(dispatcher, "compile_now"):
+            dispatcher.disable_compile()  # as once it is compiled for its declared types
 
 
 def _load_from_beside_source(cache: Any, signature: object, target: Any) -> object:

@@ -11,9 +11,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 from numba.core import config
 from numba.core.caching import IndexDataCacheFile
+
+from whale_ray.transport.kept_functions import load_kept_versions
 
 ARGUMENTS = """
 from typing import NamedTuple
@@ -230,3 +233,20 @@ def test_two_processes_that_keep_versions_at_once(package: Package) -> None:
         file.save(f"key of {name}", f"version of {name}")
     for name in ("one", "two"):
         assert one.load(f"key of {name}") == f"version of {name}"
+
+
+def test_kept_versions_of_a_module_are_loaded_and_nothing_is_compiled(package: Package) -> None:
+    kernels, argument = package.load("Before")
+    load_kept_versions(kernels)
+    for function in (kernels.following, kernels.doubled):
+        assert len(function.overloads) == 1
+        assert not function.stats.cache_misses
+    assert (kernels.following(argument), kernels.doubled(np.int32(4))) == (2, 8)
+    with pytest.raises(TypeError):
+        kernels.doubled("four")
+    package.change_kernels(factor=3)
+    kernels, argument = package.load("Before")
+    load_kept_versions(kernels)
+    assert not kernels.following.overloads
+    assert not kernels.doubled.overloads
+    assert (kernels.following(argument), kernels.doubled(4)) == (2, 12)

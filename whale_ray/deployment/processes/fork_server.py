@@ -50,8 +50,31 @@ _LOADED = (
     "...operators.joins.join_streams",
     "...operators.keyed.keyed_process",
     "...operators.windows.aggregate_windows",
+    "...operators.windows.clock_windows",
+    "...operators.windows.count_windows",
+    "...operators.windows.partial_windows",
+    "...operators.windows.session_windows",
+    "...operators.windows.top_rows",
+    "...operators.aggregates.binding",
     "...api.topology",  # what builds a topology is loaded with the module whose functions it uses
+    "pyarrow.parquet",
 )
+_COMPILED = (
+    "...transport.doorbell",
+    "...state.keys",
+    "...state.index",
+    "...state.index_kernels",
+    "...operators.event_time_kernels",
+    "...operators.joins.kernels",
+    "...operators.joins.span_kernels",
+    "...operators.windows.block_times",
+    "...operators.windows.held_deltas",
+    "...operators.windows.loop_groups",
+    "...operators.windows.slice_stores",
+    "...operators.windows.slices",
+    "...operators.windows.slot_cache",
+)
+"""Modules with functions that most workers call; each worker would load their machine code."""
 
 Launch = Callable[..., "subprocess.Popen[Any]"]
 """Starts a process; called like `subprocess.Popen`."""
@@ -314,11 +337,14 @@ def child_environment() -> dict[str, str]:
 
 def load() -> None:
     """Load what most jobs need: the engine, and operators with state, which load it when made."""
+    from ...transport.kept_functions import load_kept_versions
     from ...transport.wire import codec
     from ..envelope import installed_versions
 
     for name in _LOADED:
         import_module(name, __package__)
+    for name in _COMPILED:
+        load_kept_versions(import_module(name, __package__))
     codec.warm_up()
     installed_versions()
 
