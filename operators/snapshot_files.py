@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ..transport.wire.batch import Batch
 
-__all__ = ["chunk_from_bytes", "chunk_to_bytes", "values_from_bytes", "values_to_bytes"]
+__all__ = ["chunk_from_bytes", "chunk_to_bytes", "values_from_bytes", "values_to_bytes", "warm_up"]
 
 _METADATA = b"whale_ray"
 _TIMES = "#times"
@@ -69,6 +69,15 @@ def chunk_from_bytes(data: bytes | memoryview) -> StateChunk:
         raise ValueError(msg)
     waits = said["waits"]
     return StateChunk(_batch(table, said), waits=None if waits is None else (waits[0], waits[1]))
+
+
+def warm_up() -> None:
+    """Load what the first chunk and the first values need, so that no checkpoint waits for that."""
+    from ..transport.wire.batch import Batch
+
+    batch = Batch.from_pydict({"key": np.array([1], np.int64)}).with_times(np.zeros(1, np.int64))
+    chunk_to_bytes(StateChunk(batch))
+    values_to_bytes({"values": StateChunk(batch)})
 
 
 def _batch(table: pa.Table, said: Mapping[str, Any]) -> Batch:

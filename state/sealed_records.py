@@ -13,17 +13,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..transport.deferred_compiling import entry_point
 from .history import copy_images, copy_records, count_images
 from .images import RecordImages
 from .index import ALIVE
 from .records import RecordLayout, copy_of_records
 from .segments import Extent, ReachedRecords, ranges_of
 
-__all__ = ["SealedRecords", "is_alive", "living"]
+__all__ = ["SealedRecords", "is_alive", "living", "warm_up"]
 
 Slots = npt.NDArray[np.int64]
 
 _PIECE_RECORDS = 1 << 18
+
+
+def warm_up() -> None:
+    """Load or compile what reads records beside the loop, so that no checkpoint waits for that."""
+    for kernel in (copy_records, count_images, copy_images):
+        entry_point(kernel)
 
 
 @dataclass(frozen=True)

@@ -43,10 +43,13 @@ class Background(Generic[T]):
 
     A call that is not through in time has failed. Until it returns, further ones of its kind fail
     at once, so that no two of them ever run beside each other.
+
+    `wake` is called when a result is there, in the thread of its call.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, wake: Callable[[], None] = lambda: None) -> None:
         self._clock = clock
+        self._wake = wake
         self._in_threads = isinstance(clock, SystemClock)
         self._number = 0
         self._calls: dict[str, _Call[T]] = {}
@@ -84,6 +87,8 @@ class Background(Generic[T]):
                 self._put(kind, number, failed, error)
             else:
                 self._results.put((kind, number, lambda: result))
+            if awaited:
+                self._wake()
 
         if not self._in_threads:
             carry_out()

@@ -55,6 +55,8 @@ class EpochSize:
 class EpochWriter:
     """The epochs of a job that count, and the way there.
 
+    `wake` is called when `poll` has something to return, in another thread.
+
     Attributes:
         manifest: the newest that counts; None if there is none.
         restore_point: where it is.
@@ -63,7 +65,12 @@ class EpochWriter:
     """
 
     def __init__(
-        self, assignment: Assignment, store: CheckpointStore, commit: Commit, clock: Clock
+        self,
+        assignment: Assignment,
+        store: CheckpointStore,
+        commit: Commit,
+        clock: Clock,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         self._assignment = assignment
         self._store = store
@@ -72,7 +79,7 @@ class EpochWriter:
         self._timeout_ns = assignment.settings.checkpoints.timeout_ms * _NS_PER_MS
         self._bounded = job_is_bounded(assignment)
         self._output = EpochOutput(store.read_chunk, bounded=self._bounded)
-        self._background: Background[_Written | events.Event | None] = Background(clock)
+        self._background: Background[_Written | events.Event | None] = Background(clock, wake)
         self._operators = operator_records(assignment.plan.logical)
         self.manifest: Manifest | None = None
         self.restore_point: RestorePoint | None = None

@@ -64,6 +64,12 @@ class Fleet(ABC):
     def next_event(self, timeout_ns: int) -> FleetEvent | None:
         """Return the next event, or None when `timeout_ns` has passed without one."""
 
+    def wake(self) -> None:
+        """Let `next_event` return soon, if the fleet can; callable from any thread.
+
+        Whoever waits for a thread besides the members asks for its result from time to time, too.
+        """
+
     @abstractmethod
     def shutdown(self, grace_ns: int) -> None:
         """End all members, killing those that do not end in time. May be called twice."""

@@ -110,9 +110,9 @@ class Supervisor:
         self._asked: dict[int, int] = {}  # member → attempt in which it was asked for a snapshot
 
     def _new_epochs(self, store: CheckpointStore) -> EpochSession:
-        writer = EpochWriter(self._assignment, store, self._publisher.commit, self._clock)
-        call, first = self._fleet.call, self._clock.wall_ns()
-        return EpochSession(self._assignment, writer, call, self._write_down, first)
+        fleet, commit, first = self._fleet, self._publisher.commit, self._clock.wall_ns()
+        writer = EpochWriter(self._assignment, store, commit, self._clock, fleet.wake)
+        return EpochSession(self._assignment, writer, fleet.call, self._write_down, first)
 
     @property
     def state(self) -> str:

@@ -18,10 +18,12 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from ..configs.errors import AttemptLostError, OutputError, WhaleError
+from ..operators import snapshot_files
 from ..operators.sinks.cut_rows import CutRows
 from ..operators.sinks.staged_json import staged_to_json
 from ..operators.snapshot_files import chunk_to_bytes, values_to_bytes
 from ..operators.snapshots import OperatorSnapshot, StateChunk
+from ..state import sealed_records
 from ..state.epochs.coordinator_events import (
     Aligned,
     SnapshotFailed,
@@ -33,7 +35,7 @@ from ..state.epochs.store_names import chunk_name
 from ..tasks.stage_epochs import TakenSnapshot
 from .kept_snapshots import KeptSnapshots
 
-__all__ = ["ChunkStore", "SnapshotWriter"]
+__all__ = ["ChunkStore", "SnapshotWriter", "warm_up"]
 
 _TRIES_MAX = 10
 _RETRY_S = 0.1
@@ -46,6 +48,12 @@ _log = logging.getLogger(__name__)
 
 _Task = tuple[int, int]
 _Object = tuple[str, tuple[int, ...]]
+
+
+def warm_up() -> None:
+    """Load or compile what snapshots are written with, which else takes a running job's time."""
+    snapshot_files.warm_up()
+    sealed_records.warm_up()
 
 
 class ChunkStore(Protocol):

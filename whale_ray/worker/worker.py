@@ -45,6 +45,7 @@ from ..transport.clock import Clock, SystemClock
 from ..transport.handles import BoardHandle
 from ..transport.wire import codec
 from ..transport.wire.types import Schema
+from . import snapshot_writer
 from .custom_transports import POLL_NS, CustomTransports
 from .kept_snapshots import KeptSnapshots
 from .limit_slices import LimitSlices
@@ -137,6 +138,8 @@ class Worker:
         """
         rings = self._opened
         codec.warm_up()  # compiled now, or loaded, rather than at the first row
+        if has_checkpoints(self._assignment):
+            snapshot_writer.warm_up()
         offer = rings.make_rings(boards)
         self._tasks = TaskBuilder(
             self._assignment,
@@ -184,6 +187,7 @@ class Worker:
         self._readers += self._transport_operators(rings.transports, builder)
         for task in self._tasks:
             task.begin(rings.board.board)
+        rings.board.wake()  # loads what rings, rather than at the first command
 
     def _make_outlet(self, attempt: int) -> SnapshotOutlet | None:
         """Return where snapshots go; None in a job without checkpoints."""

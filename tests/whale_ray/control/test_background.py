@@ -40,6 +40,18 @@ def test_a_result_is_asked_for_ever_more_rarely():
     assert background.poll() == [True] and background.next_due_ns is None
 
 
+def test_it_says_when_an_awaited_result_is_there():
+    woken = threading.Event()
+    background = Background(SteppedClock(), woken.set)
+    background.begin("retention", lambda: 7, unfailing, 10**12, awaited=False)
+    assert background.has_returned("retention", 10) and not woken.is_set()
+    background.begin("manifest", lambda: 8, unfailing, 10**12)
+    assert woken.wait(10) and background.poll() == [7, 8]
+    woken.clear()
+    background.begin("commit", lambda: 1 // 0, repr, 10**12)
+    assert woken.wait(10) and "ZeroDivisionError" in background.poll()[0]
+
+
 def test_nobody_asks_for_what_is_not_awaited():
     clock = SteppedClock()
     background = Background(clock)

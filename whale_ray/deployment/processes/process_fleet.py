@@ -241,6 +241,10 @@ class ProcessFleet(Fleet):
     def _note_printed(self, process: _MemberProcess, error: int | None) -> None:
         """Have the thread that waits for events confirm to a worker that its rows were printed."""
         self._printed.append((process, error))
+        self.wake()
+
+    def wake(self) -> None:
+        """See `Fleet.wake`."""
         with suppress(OSError):  # it is full, and wakes the thread anyway; or the fleet has ended
             self._waker.send(b"x")
 
