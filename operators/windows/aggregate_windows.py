@@ -41,8 +41,8 @@ __all__ = ["AggregateWindows"]
 
 Int64s = npt.NDArray[np.int64]
 
-_DUMPED_ROWS = 1 << 16
-"""From so many rows on a batch of a dump is large enough."""
+_TOGETHER_ROWS = 1 << 16
+"""So many groups are dumped, or merged, at a time."""
 
 
 class AggregateWindows(TimeWindows):
@@ -314,29 +314,30 @@ class AggregateWindows(TimeWindows):
         self._merge_held()
         self._empty_memtable()
         yield Batch.empty(self._input)
-        for slices, slots in self._scanned(nodes):
+        for slices, slots in self._scanned(self._state.slices, nodes):
             parts = [(np.arange(len(slots)), self._state.dump(slots, sets=False))]
             for rows, columns in (*parts, *self._state.dump_sets(slots)):
                 keys = self._state.keys_of(slots[rows])
                 batch = with_columns(keys, {SLICE: Column.of(slices[rows]), **columns})
                 yield dated(batch, self._latest_ns)
 
-    def _scanned(self, nodes: Int64s) -> Iterator[tuple[Int64s, Int64s]]:
+    def _scanned(
+        self, slices: Sequence[int], nodes: Int64s | None = None
+    ) -> Iterator[tuple[Int64s, Int64s]]:
         """Yield the slices and slots of all groups of some nodes, those of small slices together.
 
         Each batch of a dump becomes a file of a checkpoint, and is brought to the disk by itself.
         """
-        slices, slots = list[Int64s](), list[Int64s]()
-        rows = 0
-        for slice_ in self._state.slices:
+        of, slots, rows = list[Int64s](), list[Int64s](), 0
+        for slice_ in slices:
             slots.append(self._state.scan(slice_, nodes))
-            slices.append(np.full(len(slots[-1]), slice_, np.int64))
+            of.append(np.full(len(slots[-1]), slice_, np.int64))
             rows += len(slots[-1])
-            if rows >= _DUMPED_ROWS:
-                yield np.concatenate(slices), np.concatenate(slots)
-                slices, slots, rows = [], [], 0
+            if rows >= _TOGETHER_ROWS:
+                yield np.concatenate(of), np.concatenate(slots)
+                of, slots, rows = [], [], 0
         if rows:
-            yield np.concatenate(slices), np.concatenate(slots)
+            yield np.concatenate(of), np.concatenate(slots)
 
     def load(self, batch: Batch) -> None:
         """See `Process.load`; the memory for state may be used up: StateFullError."""
@@ -398,10 +399,9 @@ class AggregateWindows(TimeWindows):
             for slots in self._state.by_place(self._state.scan(slices[0])):
                 self._emit(self._state, slots, window, out)
             return
-        for slice_ in slices:
-            for others in self._state.by_place(self._state.scan(slice_)):
-                if len(others):
-                    self._merge(others)
+        for _, slots in self._scanned(slices):
+            for others in self._state.by_place(slots):
+                self._merge(others)
         self._emit(self._merged, self._merged.scan(self._merges), window, out)
         self._end_merge()
 

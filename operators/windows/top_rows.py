@@ -209,6 +209,8 @@ class TopRows(TimeWindows):
 
     def _first_rows(self, batch: Batch) -> Batch:
         """Return the first rows of each group, those of a group together, the greatest first."""
+        if _is_one_group(batch.select(self._asked.keys)):
+            return self._first_of_group(batch)
         groups = self._numbered(batch)
         ranks = _ranks(batch.column(self._asked.by))
         order = np.lexsort((np.arange(batch.num_rows), ~ranks, groups))
@@ -222,17 +224,37 @@ class TopRows(TimeWindows):
             first = ranks[order] >= np.repeat(ranks[order[last]], sizes)
         return batch.take(order[first])
 
+    def _first_of_group(self, batch: Batch) -> Batch:
+        """Return the first rows of a batch whose rows are one group, the greatest first."""
+        ranks, n = _ranks(batch.column(self._asked.by)), self._asked.n
+        if n < len(ranks):  # few have to be sorted
+            last = np.partition(ranks, -n)[-n]
+            rows = np.flatnonzero(ranks >= last)
+        else:
+            rows = np.arange(len(ranks))
+        order = rows[np.argsort(~ranks[rows], kind="stable")]
+        return batch.take(order if self._asked.with_ties else order[:n])
+
     def _numbered(self, batch: Batch) -> Int64s:
         """Return a number for each row that is the same exactly in its group."""
         keys = batch.select(self._asked.keys)
-        if not self._asked.keys:
-            return np.zeros(batch.num_rows, np.int64)
         if self._numbers is None:
             self._numbers = GroupState(keys.schema, (), self._context)
         hashes, _ = hash_keys(keys, keys.schema.names)
         slots = self._numbers.slots(np.zeros(batch.num_rows, np.int64), hashes, keys)
         self._numbers.clear()
         return slots
+
+
+def _is_one_group(keys: Batch) -> bool:
+    """Whether the rows with these keys, at least one, are surely one group, as in a window."""
+    return all(
+        column.validity is None
+        and column.type.kind == "fixed"
+        and column.data.dtype.kind in "iu"
+        and bool((column.data == column.data[0]).all())
+        for column in keys.columns
+    )
 
 
 def _rows_of(kept: _Rows, slice_: int, latest_ns: int | None) -> Batch:

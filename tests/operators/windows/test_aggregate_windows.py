@@ -225,7 +225,7 @@ def test_slices_are_dumped_together_and_another_object_goes_on_with_them(
     for events, _ in drawn:
         if events:
             process.on_batch(batch_of(events), out)
-    with mock.patch.object(aggregate_windows, "_DUMPED_ROWS", rows_at_once):
+    with mock.patch.object(aggregate_windows, "_TOGETHER_ROWS", rows_at_once):
         dumped = list(process.dump(np.arange(1 << 10)))
     groups = [batch for batch in dumped[1:] if batch.schema == dumped[1].schema]  # without sets
     slices = [set(batch["#slice"].tolist()) for batch in groups]
