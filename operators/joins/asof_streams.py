@@ -9,6 +9,7 @@ tolerance reaches, and a left row with its answer.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -36,6 +37,8 @@ _HEADS = ("waiting", "latest")
 _EARLIEST_NS, _LATEST_NS = -(1 << 63), (1 << 63) - 1
 _ANY_DISTANCE = np.uint64((1 << 64) - 1)
 _KEYS_MIN = 256
+_ANSWERS_MAX = 8192
+"""So many are emitted together where rows have waited."""
 
 
 class JoinAsOf(QueuedJoin):
@@ -83,9 +86,13 @@ class JoinAsOf(QueuedJoin):
         self._emit(answers[:count], out)
         self._free()
 
-    def on_watermark(self, watermark_ns: int, out: Output) -> None:
+    def portions(self, watermark_ns: int | None, out: Output) -> Iterator[None]:
         """Answer the rows whose tolerance has passed; free what no row can match any more."""
-        self._expire(watermark_ns, out, ends=False)
+        if watermark_ns is None:  # no row follows
+            yield from self._expire(_LATEST_NS, out, ends=True)
+            self._forget()
+            return
+        yield from self._expire(watermark_ns, out, ends=False)
         self._watermark_ns = watermark_ns
         tolerance_ns = self._join.tolerance_ns
         if self._store is None or tolerance_ns is None or not self._join.looks_back:
@@ -98,11 +105,6 @@ class JoinAsOf(QueuedJoin):
             *(rights.times, rights.owners, latest),
         )
         self._free()
-
-    def close(self, out: Output) -> None:
-        """Answer the rows that wait: no row follows. Free all."""
-        self._expire(_LATEST_NS, out, ends=True)
-        self._forget()
 
     @property
     def state_bytes(self) -> int:
@@ -190,19 +192,22 @@ class JoinAsOf(QueuedJoin):
 
     # -- answers ------------------------------------------------------------------------------
 
-    def _expire(self, watermark_ns: int, out: Output, *, ends: bool) -> None:
+    def _expire(self, watermark_ns: int, out: Output, *, ends: bool) -> Iterator[None]:
         """Answer the left rows that have waited for long enough."""
         if self._store is None or not self._join.looks_ahead:
             return
         lefts, rights, latest, waiting = self._arrays()
-        answers = np.empty((lefts.count - lefts.first, 3), np.int64)
-        earliest_ns = self._watermark_ns + 1
-        lefts.first, count = answer_expired(
-            *(lefts.first, lefts.count, watermark_ns, earliest_ns),
-            *(lefts.times, lefts.owners, rights.times, latest, waiting, self._tolerance),
-            *(ends, answers),
-        )
-        self._emit(answers[:count], out)
+        earliest_ns, stop = self._watermark_ns + 1, lefts.first
+        answers = np.empty((min(lefts.count - lefts.first, _ANSWERS_MAX), 3), np.int64)
+        while lefts.first == stop < lefts.count:
+            stop = min(lefts.first + _ANSWERS_MAX, lefts.count)
+            lefts.first, count = answer_expired(
+                *(lefts.first, stop, watermark_ns, earliest_ns),
+                *(lefts.times, lefts.owners, rights.times, latest, waiting, self._tolerance),
+                *(ends, answers),
+            )
+            self._emit(answers[:count], out)
+            yield
         self._free()
 
     def _emit(self, answers: Int64s, out: Output) -> None:

@@ -65,14 +65,13 @@ class JoinStreams(SpanJoin):
         """Join right rows with the left rows so far, and keep them."""
         self._take(RIGHT, batch, out)
 
-    def on_watermark(self, watermark_ns: int, out: Output) -> None:
+    def portions(self, watermark_ns: int | None, out: Output) -> Iterator[None]:
         """Free the spans that have passed; emit their rows that have joined with none."""
-        self._release(watermark_ns - self._join.allowed_lateness_ns, out)
+        if watermark_ns is None:
+            yield from self._release(_LATEST_NS, out)
+            return
+        yield from self._release(watermark_ns - self._join.allowed_lateness_ns, out)
         self._watermark_ns = watermark_ns
-
-    def close(self, out: Output) -> None:
-        """Emit all that is left: no row follows."""
-        self._release(_LATEST_NS, out)
 
     # -- taking rows --------------------------------------------------------------------------
 
@@ -200,7 +199,7 @@ class JoinStreams(SpanJoin):
 
     # -- spans that have passed ---------------------------------------------------------------
 
-    def _release(self, watermark_ns: int, out: Output) -> None:
+    def _release(self, watermark_ns: int, out: Output) -> Iterator[None]:
         """Free the spans that have passed, in the order of their release."""
         passed = sorted(
             (release_ns, side, span)
@@ -211,21 +210,19 @@ class JoinStreams(SpanJoin):
         for release_ns, side, span in passed:
             kept = self._kept[side].pop(span)
             if self._unmatched[side]:
-                self._emit_unmatched(side, span, release_ns, kept, out)
+                for rows in kept.unmatched(_EMITTED_ROWS):
+                    self._emit_unmatched(side, span, release_ns, kept.take(rows), out)
+                    if not self._made_rows:
+                        yield
             self._give_back(kept)
         self._emit_made(out)
 
     def _emit_unmatched(
-        self, side: int, span: int, release_ns: int, kept: KeptRows, out: Output
+        self, side: int, span: int, release_ns: int, rows: Batch, out: Output
     ) -> None:
-        rows = kept.unmatched()
-        if not len(rows):
-            return
-        for some in np.array_split(rows, -(-len(rows) // _EMITTED_ROWS)):
-            batch = kept.take(some)
-            left, right = (None, batch) if side else (batch, None)
-            times = np.full(batch.num_rows, release_ns, np.int64)
-            self._emit(self._results().of(left, right, self._bounds(span)), times, out)
+        left, right = (None, rows) if side else (rows, None)
+        times = np.full(rows.num_rows, release_ns, np.int64)
+        self._emit(self._results().of(left, right, self._bounds(span)), times, out)
 
     def _emit(self, rows: Batch, times: Int64s, out: Output) -> None:
         """Emit results once there are enough of them, at the end of the call at the latest."""

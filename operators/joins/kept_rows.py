@@ -146,9 +146,12 @@ class KeptRows:
         self._count += rows.num_rows
         self.log.append(rows)
 
-    def unmatched(self) -> Int64s:
-        """Return the rows that have joined with none."""
-        return np.flatnonzero(~self.matched)
+    def unmatched(self, rows_max: int) -> Iterator[Int64s]:
+        """Yield the rows that have joined with none, so many at a time at most."""
+        for first in range(0, self._count, rows_max):
+            rows = np.flatnonzero(~self.matched[first : first + rows_max])
+            if len(rows):
+                yield first + rows
 
     def take(self, kept: Int64s) -> Batch:
         """Return the columns of kept rows."""

@@ -49,15 +49,31 @@ def disown_rows(sessions: Any, owners: Any, following: Any, heads: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def list_rows(sessions: Any, following: Any, heads: Any, rows: Any, numbers: Any) -> int:
-    """Write the rows of sessions, and which of the sessions each is in; return how many."""
-    count = 0
-    for number in range(len(sessions)):
-        row = heads[sessions[number]]
+def list_rows(sessions: Any, following: Any, heads: Any, at: Any, rows: Any, numbers: Any) -> int:
+    """Write the rows of sessions, and which of the sessions each is in.
+
+    Args:
+        sessions: int64 (n,).
+        following, heads: the chains of their rows.
+        at: int64 (2,): where to begin, and after the call where to continue: the number of a
+            session, and a row; NONE for the first one of that session.
+        rows, numbers: int64 (m,), receive the rows and the number of their session.
+
+    Returns:
+        the number of rows; if it is m, there may be more.
+    """
+    count, row = 0, at[1]
+    for number in range(at[0], len(sessions)):
+        if row == NONE:
+            row = heads[sessions[number]]
         while row != NONE:
+            if count == len(rows):
+                at[0], at[1] = number, row
+                return count
             rows[count], numbers[count] = row, number
             count += 1
             row = following[row]
+    at[0] = len(sessions)
     return count
 
 

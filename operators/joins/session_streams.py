@@ -7,6 +7,7 @@ keys have sessions, too, but their rows join with none.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -35,7 +36,8 @@ _HEADS = ("left", "right")
 """The fields of a session: its newest row of each side."""
 
 _LATEST_NS = (1 << 63) - 1
-_PAIRS_MAX = 1 << 16
+_EMITTED_ROWS = 1 << 14
+"""So many are emitted together, and taken from the disk if they are there."""
 
 
 class JoinSessions(QueuedJoin):
@@ -59,15 +61,14 @@ class JoinSessions(QueuedJoin):
         """Put right rows into their sessions."""
         self._take(RIGHT, batch, out)
 
-    def on_watermark(self, watermark_ns: int, out: Output) -> None:
+    def portions(self, watermark_ns: int | None, out: Output) -> Iterator[None]:
         """Join the rows of sessions that have ended, and free them."""
-        self._end(watermark_ns - self._join.allowed_lateness_ns, out)
+        if watermark_ns is None:  # no row follows
+            yield from self._end(_LATEST_NS, out)
+            self._forget()
+            return
+        yield from self._end(watermark_ns - self._join.allowed_lateness_ns, out)
         self._watermark_ns = watermark_ns
-
-    def close(self, out: Output) -> None:
-        """Join all that is left: no row follows."""
-        self._end(_LATEST_NS, out)
-        self._forget()
 
     @property
     def state_bytes(self) -> int:
@@ -138,14 +139,14 @@ class JoinSessions(QueuedJoin):
 
     # -- sessions that have ended -------------------------------------------------------------
 
-    def _end(self, watermark_ns: int, out: Output) -> None:
+    def _end(self, watermark_ns: int, out: Output) -> Iterator[None]:
         """Join the rows of sessions that have ended, in the order of their ends; free them."""
         if self._pool is None:
             return
         _, sessions = self._sessions.pass_watermark(self._patient_ns, watermark_ns)
         if not len(sessions):
             return
-        self._emit_joined(sessions, out)
+        yield from self._emit_joined(sessions, out)
         for side, queue in enumerate(self._queues):
             disown_rows(sessions, *self._chains(side))
             queue.drop_unowned(self._chains(side)[2], self._pages)
@@ -154,41 +155,45 @@ class JoinSessions(QueuedJoin):
         self._pool.drop_keys(slots)
         self._account_queues()
 
-    def _emit_joined(self, sessions: Int64s, out: Output) -> None:
+    def _emit_joined(self, sessions: Int64s, out: Output) -> Iterator[None]:
         """Emit what the join has of sessions."""
         assert self._pool is not None
         joins = _without_nulls(self._pool.keys_of(sessions))
         for heads in (self._chains(LEFT)[2], self._chains(RIGHT)[2]):
             joins &= heads[sessions] != NONE
         if self._join.how == "semi":
-            self._emit_side(LEFT, sessions[joins], out)
+            yield from self._emit_side(LEFT, sessions[joins], out)
         elif not self._join.only_left_columns:
-            self._emit_pairs(sessions[joins], out)
+            yield from self._emit_pairs(sessions[joins], out)
         for side in (LEFT, RIGHT):
             if self._join.keeps_unmatched(side):
-                self._emit_side(side, sessions[~joins], out)
+                yield from self._emit_side(side, sessions[~joins], out)
 
-    def _emit_pairs(self, sessions: Int64s, out: Output) -> None:
-        """Emit each left row with each right row of its session, in pieces."""
+    def _emit_pairs(self, sessions: Int64s, out: Output) -> Iterator[None]:
+        """Emit each left row with each right row of its session."""
         lefts, rights = self._chains(LEFT)[1:], self._chains(RIGHT)[1:]
         at = np.array([0, NONE, NONE], np.int64)
         while at[0] < len(sessions):
-            left, right, numbers = np.empty((3, _PAIRS_MAX), np.int64)
+            left, right, numbers = np.empty((3, _EMITTED_ROWS), np.int64)
             count = pair_rows(sessions, *lefts, *rights, at, left, right, numbers)
             if count:
                 left_rows = self._queues[LEFT].take(left[:count])
                 right_rows = self._queues[RIGHT].take(right[:count])
                 self._emit(left_rows, right_rows, sessions[numbers[:count]], out)
+                yield
 
-    def _emit_side(self, side: int, sessions: Int64s, out: Output) -> None:
+    def _emit_side(self, side: int, sessions: Int64s, out: Output) -> Iterator[None]:
         """Emit all rows of one side of sessions, alone."""
-        queue = self._queues[side]
-        rows, numbers = np.empty((2, queue.count), np.int64)
-        count = list_rows(sessions, *self._chains(side)[1:], rows, numbers)
-        if count:
-            taken = queue.take(rows[:count])
-            left, right = (None, taken) if side else (taken, None)
-            self._emit(left, right, sessions[numbers[:count]], out)
+        queue, chains = self._queues[side], self._chains(side)[1:]
+        at = np.array([0, NONE], np.int64)
+        while at[0] < len(sessions):
+            rows, numbers = np.empty((2, min(queue.count + 1, _EMITTED_ROWS)), np.int64)
+            count = list_rows(sessions, *chains, at, rows, numbers)
+            if count:
+                taken = queue.take(rows[:count])
+                left, right = (None, taken) if side else (taken, None)
+                self._emit(left, right, sessions[numbers[:count]], out)
+                yield
 
     def _emit(self, left: Batch | None, right: Batch | None, of: Int64s, out: Output) -> None:
         """Emit joined rows of sessions."""

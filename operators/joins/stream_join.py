@@ -16,6 +16,7 @@ from ...state.node_transfer import with_columns
 from ...state.page_file import PageFile
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
+from ..portions import EmitsInPortions
 from ..process import CoProcess, InstanceContext, Output
 from ..sealing import SealingByDump
 from ..snapshots import StateChunk
@@ -51,7 +52,7 @@ class Spillable(Protocol):
         """Put so much on the disk; raise as `PageFile.back`."""
 
 
-class StreamJoin(CoProcess, SealingByDump):
+class StreamJoin(EmitsInPortions, CoProcess, SealingByDump):
     """Joins the rows of two streams, as an `EquiJoin` asks."""
 
     per_worker: ClassVar[bool] = True

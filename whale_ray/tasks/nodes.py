@@ -47,6 +47,7 @@ class Node:
         cut_short: whether it ended before it had read everything, since it was drained.
         keeps_views: whether it may keep rows in received memory until `own`.
         limits_waiting: whether rows wait for the types of their columns for a limited time only.
+        has_more: whether it has more to emit before anything else may reach it, see `go_on`.
         waiting_until_ns: when rows that wait are due, monotonic ns; None if none wait.
     """
 
@@ -56,6 +57,7 @@ class Node:
     cut_short = False
     keeps_views = False
     limits_waiting = False
+    has_more = False
     waiting_until_ns: int | None = None
 
     def __init__(self, context: InstanceContext, worker: int) -> None:
@@ -85,6 +87,9 @@ class Node:
     def advance(self, watermark_ns: int) -> None:
         """Take the watermark of all its inputs together."""
         self._refuse_input()
+
+    def go_on(self) -> None:
+        """Emit the next portion, if it has more."""
 
     def set_idle(self, idle: bool) -> None:
         """Learn whether its inputs are idle, all together."""

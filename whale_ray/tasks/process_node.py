@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..configs.errors import UsageError
 from ..operators.groupings import Grouping
 from ..operators.keyed.keyed_process import KeyedProcess
+from ..operators.portions import EmitsInPortions
 from ..operators.process import CoProcess, InstanceContext, Process, call_method, common_time
 from ..operators.snapshots import OperatorSnapshot, StateChunk
 from ..plan.logical import MAIN
@@ -22,6 +23,8 @@ from .nodes import Node
 from .predecessors import Predecessors
 from .process_output import make_output
 from .process_state import ProcessState, divided_rows
+
+_LAST = object()
 
 
 class ProcessNode(Node):
@@ -54,7 +57,10 @@ class ProcessNode(Node):
         self.keeps_views = buffer is not None
         self._empty: list[Batch | None] = [None] * ports
         self._passed_on_ns = WATERMARK_NONE
-        self._idle = False
+        self._idle = self._idle_waits = False
+        self._portions: Iterator[None] | None = None
+        self._time_ns = WATERMARK_NONE  # of the rows of these portions
+        self._go_on_behind = self._pass_watermark_on
         self._gathered = GatheredRows()
         self._output = make_output(process, outputs, self.metrics, needs_times, bounded=bounded)
         self.limits_waiting = not bounded
@@ -161,16 +167,44 @@ class ProcessNode(Node):
     def _advance(self, watermark_ns: int) -> None:
         self._release(watermark_ns)
         self.metrics.watermark_ns = watermark_ns
+        if isinstance(self._process, EmitsInPortions):
+            portions = self._process.portions(watermark_ns, self._output)
+            self._begin(portions, watermark_ns, self._pass_watermark_on)
+            return
         with self._output.during(watermark_ns, 0), self.guard():
             call_method(self._process.on_watermark, watermark_ns, self._output)
+        self._pass_watermark_on()
+
+    def _pass_watermark_on(self) -> None:
         self._note_waiting(self._output.waiting_rows)
         if not self._output.waiting_rows:
-            self._passed_on_ns = watermark_ns
-            self._downstream.advance(watermark_ns)
+            self._passed_on_ns = self.metrics.watermark_ns
+            self._downstream.advance(self._passed_on_ns)
+
+    def _begin(self, portions: Iterator[None], time_ns: int, behind: Callable[[], None]) -> None:
+        """Emit the first of some portions; `behind` follows the last one."""
+        self._portions, self._time_ns, self._go_on_behind = portions, time_ns, behind
+        self.has_more = True
+        self.go_on()
+
+    def go_on(self) -> None:
+        """See `Node.go_on`."""
+        assert self._portions is not None
+        with self._output.during(self._time_ns, 0), self.guard():
+            self.has_more = next(self._portions, _LAST) is not _LAST
+        if self.has_more:
+            return
+        self._portions = None
+        self._go_on_behind()
+        if self._idle_waits:
+            self.set_idle(self._idle)
 
     def set_idle(self, idle: bool) -> None:
         """Pass on whether its inputs are idle, unless rows are kept back: they come before."""
         self._idle = idle
+        self._idle_waits = self.has_more
+        if self.has_more:
+            return
         self._take_gathered()
         if not self._output.waiting_rows:
             self._downstream.set_idle(idle)
@@ -192,11 +226,18 @@ class ProcessNode(Node):
         """
         self._take_gathered()
         self._release(WATERMARK_END)
-        self.ended = True
         last_ns = self._after_watermark()
         self.metrics.watermark_ns = WATERMARK_END
+        if isinstance(self._process, EmitsInPortions):
+            self._begin(self._process.portions(None, self._output), last_ns, self._end)
+            return
         with self._output.during(last_ns, 0), self.guard():
             call_method(self._process.close, self._output)
+        self._end()
+
+    def _end(self) -> None:
+        """Pass on the end, behind all that the process has emitted."""
+        self.ended = True
         self._output.finish()
         self._note_waiting(0)
         self._downstream.end()

@@ -188,8 +188,10 @@ class StageEpochs:
 
     @property
     def aligned(self) -> bool:
-        """Whether the snapshot is due: all rings are held, and all tables complete."""
-        return self.aligner.aligned and all(unit.tables_ready for unit in self._units)
+        """Whether the snapshot is due: all rings are held, all tables complete, all rows out."""
+        return self.aligner.aligned and all(
+            unit.tables_ready and not unit.has_more for unit in self._units
+        )
 
     def _pass_on(self, now_ns: int) -> None:
         """Pass the marker on and take the snapshot; keep the units waiting until both are done."""

@@ -87,7 +87,14 @@ class StageTask:
 
         Until then its head is not called at all, and a source not read.
         """
-        return not self.paused and self.tables_ready and not self.blocked
+        if self.paused or self._head.has_more:
+            return False
+        return self.tables_ready and not self.blocked
+
+    @property
+    def has_more(self) -> bool:
+        """Whether its head has more to emit before anything else may be handed to it."""
+        return self._head.has_more
 
     @property
     def tables_ready(self) -> bool:
@@ -149,6 +156,15 @@ class StageTask:
             self._head.end()
         else:
             self._head.advance(self._watermarks.current_ns)
+        self._emit_more()
+
+    def _emit_more(self) -> bool:
+        """Let the head emit what it has more, unless an output is full; return whether it did."""
+        emitted = False
+        while self._head.has_more and not (self.paused or self.blocked):
+            self._head.go_on()
+            emitted = True
+        return emitted
 
     def _pass_idleness_on(self) -> None:
         if self._watermarks.idle != self._idle:
@@ -177,6 +193,11 @@ class StageTask:
 
     def poll(self, now_ns: int) -> bool:
         """Pass on rows that are due, and let the head read or act; return whether it did."""
+        if self._head.has_more:
+            emitted = self._emit_more()
+            if emitted:
+                self.settle(now_ns)
+            return emitted
         may_act = self._head.is_polled or self._limit_waiting or self._unfed
         if not (may_act and self.accepts_rows):
             return False
@@ -212,6 +233,9 @@ class StageTask:
             yield now_ns + BLOCKED_POLL_NS
             return
         if self.paused or not self.tables_ready:
+            return
+        if self._head.has_more:
+            yield now_ns
             return
         if (due_ns := self._head.due_ns(now_ns)) is not None:
             yield due_ns

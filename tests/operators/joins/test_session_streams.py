@@ -37,7 +37,7 @@ def test_every_join_equals_a_loop_over_all_sessions(how, data, gap, lateness):
     join = join_of(types, SessionWindow("", gap * MS), how, lateness * MS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_queue, "_ROWS_MIN", data.draw(st.sampled_from([1, 1024])))
-        patch.setattr(session_streams, "_PAIRS_MAX", data.draw(st.sampled_from([1, 3, 1 << 16])))
+        patch.setattr(session_streams, "_EMITTED_ROWS", data.draw(st.sampled_from([1, 3, 1 << 16])))
         out = drive(JoinSessions(join), batches, types, empties=True)
     expected = joined_sessions.join_sessions(batches, gap * MS, how, lateness * MS)
     us = [
