@@ -114,7 +114,8 @@ def test_rows_come_in_portions_while_the_output_takes_them(name: str, ends: bool
     watermark_ns = WATERMARK_END if ends else LATER_NS
     task.advance(0, 0, watermark_ns)
     before = len(sink.taken)
-    epochs = StageEpochs((0, 0), [task], {0: (0,), 1: (0,)}, Unheard())  # type: ignore[arg-type]
+    outlet: Any = Unheard()
+    epochs = StageEpochs((0, 0), [task], {0: (0,), 1: (0,)}, outlet)
     epochs.mark(0, 0, 1, stop=False)
     task.advance(1, 0, watermark_ns)
     epochs.mark(1, 0, 1, stop=False)
