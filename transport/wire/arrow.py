@@ -189,7 +189,9 @@ def _from_bits(buffer: pa.Buffer | None, start: int, count: int) -> npt.NDArray[
     last = (start + count + 7) // 8
     bits = np.frombuffer(buffer, np.uint8, last - first, first)
     skipped = start - 8 * first
-    return np.unpackbits(bits, count=skipped + count, bitorder="little")[skipped:].view(np.bool_)
+    found = np.unpackbits(bits, count=skipped + count, bitorder="little")[skipped:].view(np.bool_)
+    found.setflags(write=False)  # as other columns: operators share them
+    return found
 
 
 def _to_buffer(array: npt.NDArray[Any]) -> pa.Buffer:

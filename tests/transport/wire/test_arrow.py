@@ -111,6 +111,15 @@ def test_fixed_columns_and_text_are_shared():
     assert not batch.column("n").data.flags.writeable
 
 
+def test_booleans_and_validity_which_are_bytes_of_their_own_cannot_be_written_to():
+    original = pa.record_batch({"b": pa.array([True, None, False]), "n": pa.array([1, None, 3])})
+    for batch in (original, original.slice(1)):
+        for column in Batch.from_arrow(batch).columns:
+            assert not column.data.flags.writeable
+            with pytest.raises(ValueError, match="read-only"):
+                column.validity[0] = False
+
+
 REFUSED = {
     "list<item: string>": (
         pa.array([["a"]]),
