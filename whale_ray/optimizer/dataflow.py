@@ -47,6 +47,8 @@ class DataflowNode:
         dop_max: how many instances are possible; None for as many as the limits allow.
         receive_ns: what each message costs that it receives, whatever is in it.
         message_ns: what each message costs that it sends (n), if that was measured here.
+        progress_ns: what a row costs each instance besides, whichever of them gets it: all follow
+            its watermark.
     """
 
     id: str
@@ -57,6 +59,7 @@ class DataflowNode:
     dop_max: int | None = None
     receive_ns: float = 0.0
     message_ns: float | None = None
+    progress_ns: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,7 @@ def _check_node(node: DataflowNode, *, is_source: bool) -> None:
         "ppt_each_ns": node.ppt_each_ns,
         "receive_ns": node.receive_ns,
         "message_ns": node.message_ns or 0.0,
+        "progress_ns": node.progress_ns,
     }
     _check_numbers(node.id, costs)
     if not is_source:

@@ -3,6 +3,10 @@
 The processor time of a stage is a sum: so much for each row that it takes, for each message that it
 receives and for each that it sends (n of Aeolus). Trials with other batches have other numbers of
 messages for the same rows, which tells these costs apart.
+
+Every instance follows the watermarks, and ends each window, whatever part of the rows it has. So a
+row costs each instance something besides, by the time that passes with it. A trial with another
+number of instances tells that.
 """
 
 from __future__ import annotations
@@ -28,12 +32,14 @@ class StageWork:
         rows: that it took.
         received: messages that it received.
         sent: messages that it sent.
+        instances: how many shared the rows.
     """
 
     cpu_ns: float
     rows: float
     received: float
     sent: float
+    instances: int = 1
 
 
 @dataclass(frozen=True)
@@ -44,21 +50,24 @@ class StageCosts:
         row_ns: each row that it takes, with what it emits for it.
         receive_ns: each message that it receives.
         send_ns: each message that it sends.
+        each_ns: what a row costs each instance besides, whichever of them takes it.
     """
 
     row_ns: float
     receive_ns: float
     send_ns: float
+    each_ns: float = 0.0
 
     def cpu_ns(self, work: StageWork) -> float:
         """Return what some work takes; its own `cpu_ns` is not used."""
-        return self.row_ns * work.rows + self.receive_ns * work.received + self.send_ns * work.sent
+        rows_ns = (self.row_ns + self.each_ns * work.instances) * work.rows
+        return rows_ns + self.receive_ns * work.received + self.send_ns * work.sent
 
 
 def fit_costs(trials: Sequence[StageWork]) -> StageCosts:
     """Return the costs that explain trials best; no cost is negative.
 
-    The relative errors are made small, by least squares. With three costs, the solution without
+    The relative errors are made small, by least squares. With so few costs, the solution without
     negative ones is the best of those that leave some costs out: all are tried. Of those that
     explain the trials alike, as any one cost explains a single trial, the cost of rows is taken.
 
@@ -70,11 +79,12 @@ def fit_costs(trials: Sequence[StageWork]) -> StageCosts:
     if not useful:
         return StageCosts(0.0, 0.0, 0.0)
     spent = np.array([work.cpu_ns for work in useful])
-    counts = np.array([[work.rows, work.received, work.sent] for work in useful]) / spent[:, None]
-    best, least = np.zeros(3), np.inf
-    for size in (1, 2, 3):
-        for chosen in combinations(range(3), size):
-            costs = np.zeros(3)
+    counts = np.array([_counts(work) for work in useful]) / spent[:, None]
+    kinds = counts.shape[1]
+    best, least = np.zeros(kinds), np.inf
+    for size in range(1, kinds + 1):
+        for chosen in combinations(range(kinds), size):
+            costs = np.zeros(kinds)
             columns = counts[:, list(chosen)]
             if not columns.any(axis=0).all():
                 continue
@@ -83,3 +93,8 @@ def fit_costs(trials: Sequence[StageWork]) -> StageCosts:
             if (costs >= 0).all() and error < least - _ROUNDING:
                 best, least = costs, error
     return StageCosts(*(float(cost) for cost in best))
+
+
+def _counts(work: StageWork) -> list[float]:
+    """Return how often each of the costs is due, in their order."""
+    return [work.rows, work.received, work.sent, work.rows * work.instances]

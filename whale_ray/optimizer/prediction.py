@@ -55,6 +55,9 @@ class PlannedEdge:
         batch_rows: the most rows that are sent together.
         held_rows: how many rows all instances of the sender together let go at once; 0 if it holds
             none back.
+        gathers: how many times the rows are sent together that follow from one message.
+        spread: of the target's other workers, the part that a full slice also goes to: 0 if its
+            rows are all for one, as where both ends have the same key.
     """
 
     source: int
@@ -63,6 +66,8 @@ class PlannedEdge:
     to_all: bool
     batch_rows: float
     held_rows: float = 0.0
+    gathers: float = 1.0
+    spread: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,8 @@ def _slice_rows(
     for edge in edges:
         sender = stages[edge.source]
         producers = len(sender.workers)
-        at_once = max(_emitted(sender, edge, edges, found, stages), edge.held_rows / producers)
+        emitted = _emitted(sender, edge, edges, found, stages) * edge.gathers
+        at_once = max(emitted, edge.held_rows / producers)
         gathered = rows_per_s * edge.flow / producers * wtl_ns / _NS_PER_S
         found.append(min(edge.batch_rows, max(1.0, at_once, gathered)))
     return found
@@ -155,7 +161,8 @@ def _messages(edge: PlannedEdge, stages: Sequence[PlannedStage], slice_rows: flo
     """Return in how many messages a slice is sent."""
     if edge.to_all:
         return 1.0
-    return min(max(1.0, slice_rows), len(set(stages[edge.target].workers)))
+    workers = len(set(stages[edge.target].workers))
+    return 1.0 + edge.spread * (min(max(1.0, slice_rows), workers) - 1.0)
 
 
 def _worker_ns(
@@ -176,8 +183,9 @@ def _worker_ns(
                 received += messages * readers
         costs = stage.costs
         cost_ns = costs.row_ns * stage.flow + costs.receive_ns * received + costs.send_ns * sent
+        own_ns = cost_ns / len(stage.workers) + costs.each_ns * stage.flow
         for worker in stage.workers:
-            total[worker] = total.get(worker, 0.0) + cost_ns / len(stage.workers)
+            total[worker] = total.get(worker, 0.0) + own_ns
     return total
 
 
@@ -203,7 +211,8 @@ def _latency_ns(
             rows = max(rows, sizes[at] / _messages(edges[at], stages, sizes[at]))
         outputs = sum(1 for edge in edges if edge.source == number)
         costs = stage.costs
-        work_ns = costs.row_ns * rows + costs.receive_ns * bool(inputs) + costs.send_ns * outputs
+        rows_ns = (costs.row_ns + costs.each_ns) * rows
+        work_ns = rows_ns + costs.receive_ns * bool(inputs) + costs.send_ns * outputs
         slowest = 0.0
         for at in inputs:
             producers = len(stages[edges[at].source].workers)

@@ -104,9 +104,14 @@ class NodeLoad:
 
     def processing(self, dop: int) -> float:
         """Return for what part of the time the busiest of `dop` instances processes rows."""
+        shared = self.arrivals.share_per_s(dop) * self.node.ppt_ns
+        return (shared + self._each_ns_per_s(dop)) / _NS_PER_S
+
+    def _each_ns_per_s(self, dop: int) -> float:
+        """Return what each of `dop` instances spends on what is not shared out among them."""
         each = self.arrivals.all_per_s * self.node.ppt_each_ns
-        each += self.arrivals.messages_per_s(dop) * self.node.receive_ns
-        return (self.arrivals.share_per_s(dop) * self.node.ppt_ns + each) / _NS_PER_S
+        each += self.arrivals.rows_per_s * self.node.progress_ns
+        return each + self.arrivals.messages_per_s(dop) * self.node.receive_ns
 
     def busy(self, dop: int, batch_rows: float) -> float:
         """Return for what part of the time it processes and sends; above 1 it cannot keep up.
@@ -134,8 +139,7 @@ class NodeLoad:
 
     def cores(self, dop: int, batch_rows: float) -> float:
         """Return how many cores all of `dop` instances keep busy together."""
-        everywhere = self.arrivals.all_per_s * self.node.ppt_each_ns * dop
-        everywhere += self.arrivals.messages_per_s(dop) * self.node.receive_ns * dop
+        everywhere = self._each_ns_per_s(dop) * dop
         sending_ns = self.rows_out * self.message_ns / batch_rows + self.bytes_ns
         shared = self.arrivals.rows_per_s * (self.node.ppt_ns + sending_ns)
         return (shared + everywhere) / _NS_PER_S

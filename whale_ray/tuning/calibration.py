@@ -1,7 +1,8 @@
 """Measures what the stages of a topology cost: n, s, ppt, t and selectivities (Aeolus, section II).
 
-A few trials on real input have batches of different sizes. What a stage took in each of them tells
-what its rows cost and what its messages cost (`optimizer.fitting`); rows and bytes are counted.
+A few trials on real input have batches of different sizes, and one of them has single instances.
+What a stage took in each of them tells what its rows cost, what they cost each instance besides and
+what its messages cost (`optimizer.fitting`); rows and bytes are counted.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING
 from ..metrics.loads import EdgeLoad, sent_by_edge, stage_cpu_ns
 from ..operators.groupings import All, Key
 from ..optimizer.dataflow import Dataflow, DataflowEdge, DataflowNode, Distribution, SendingCosts
+from ..optimizer.decisions import Choice
 from ..optimizer.fitting import StageCosts, StageWork, fit_costs
 from ..optimizer.prediction import PlannedEdge, PlannedStage, Prediction, predict
-from .applying import fixed_dop, in_batches_of, in_full_slices
+from .applying import fixed_dop, in_batches_of, in_full_slices, with_choices
 from .sending import measure_byte_ns
 from .trials import Trial, TrialLength, run_trial
 
@@ -56,6 +58,9 @@ class MeasuredTopology:
         rows_at_once: of each source, how many rows it reads together.
         held_rows: of edges whose senders hold rows back, as until a window ends: how many all their
             instances together let go at once.
+        gathers: of the other edges behind stages, how many times the rows are sent together that
+            follow from one message.
+        spread: of edges, to which part of the target's other workers a slice goes.
         byte_ns: what a byte costs, s of Aeolus.
     """
 
@@ -67,6 +72,8 @@ class MeasuredTopology:
     row_bytes: Mapping[EdgeKey, float]
     rows_at_once: Mapping[str, float]
     held_rows: Mapping[EdgeKey, float]
+    gathers: Mapping[EdgeKey, float]
+    spread: Mapping[EdgeKey, float]
     byte_ns: float
 
     def rows_per_cpu_s(self, trial: Trial, cores: int) -> float:
@@ -99,6 +106,8 @@ class MeasuredTopology:
                 isinstance(edge.grouping, All),
                 self._most_rows(edge, settings),
                 self.held_rows.get(edge_key(edge), 0.0),
+                self.gathers.get(edge_key(edge), 1.0),
+                self.spread.get(edge_key(edge), 1.0),
             )
             for edge in planned.edges
             if not edge.is_side_input
@@ -114,7 +123,10 @@ class MeasuredTopology:
             rates: rows per second that sources are to read, by their ids. The others are to read
                 as many as the cores could process if messages cost nothing.
         """
-        work_ns = sum(self.costs[head].row_ns * self.stage_flow[head] for head in self.costs)
+        work_ns = sum(
+            (costs.row_ns + costs.each_ns) * self.stage_flow[head]
+            for head, costs in self.costs.items()
+        )
         most_per_s = cores * _NS_PER_S / work_ns if work_ns else 1.0
         fed = self._fed()
         nodes = tuple(self._node(stage, most_per_s, rates) for stage in fed.values())
@@ -157,6 +169,7 @@ class MeasuredTopology:
             dop=fixed_dop(self.plan, stage),
             receive_ns=costs.receive_ns,
             message_ns=costs.send_ns,
+            progress_ns=costs.each_ns,
         )
 
     def _edge(self, edge: Edge) -> DataflowEdge:
@@ -183,11 +196,13 @@ class MeasuredTopology:
         parts = [one for one in stage.operators if one in self.costs]
         flow = self._flow_of(stage)
         row_ns = sum(self.costs[one].row_ns * self.stage_flow[one] for one in parts)
+        each_ns = sum(self.costs[one].each_ns * self.stage_flow[one] for one in parts)
         head = self.costs.get(stage.head, StageCosts(0.0, 0.0, 0.0))
         costs = StageCosts(
             row_ns / flow if flow else 0.0,
             head.receive_ns,
             max((self.costs[one].send_ns for one in parts), default=0.0),
+            each_ns / flow if flow else 0.0,
         )
         at_once = self.rows_at_once.get(stage.head, 1.0)
         return PlannedStage(stage.head, costs, flow, stage.instance_worker, at_once)
@@ -207,6 +222,7 @@ def calibrate(
     length: TrialLength | None = None,
     batches: Sequence[int | None] = CALIBRATION_BATCHES,
     on_trial: Callable[[int | None], None] | None = None,
+    on_single: Callable[[], None] | None = None,
 ) -> MeasuredTopology:
     """Run trials of a topology, and return what its stages cost.
 
@@ -217,6 +233,7 @@ def calibrate(
         length: of each trial.
         batches: of the trials.
         on_trial: told the batch of each, before it begins.
+        on_single: called before that with single instances.
 
     Raises:
         UsageError: no row has been read in time.
@@ -229,15 +246,38 @@ def calibrate(
             on_trial(rows)
         changed = in_full_slices(logical) if rows is None else in_batches_of(logical, rows)
         trials[rows] = run_trial(changed, settings, workers, length=length)
-    return measured_in(trials)
+    planned = next(iter(trials.values())).plan
+    if all(stage.parallelism == 1 or fixed_dop(planned, stage) for stage in planned.stages):
+        return measured_in(trials)
+    if on_single is not None:
+        on_single()
+    single = {
+        stage.head: Choice(1) for stage in planned.stages if fixed_dop(planned, stage) is None
+    }
+    changed = with_choices(in_full_slices(logical), planned, single)
+    return measured_in(trials, run_trial(changed, settings, workers, length=length))
 
 
-def measured_in(trials: Mapping[int | None, Trial]) -> MeasuredTopology:
-    """Return what trials tell, by their batches; the first is the one with the largest."""
+def measured_in(
+    trials: Mapping[int | None, Trial], single: Trial | None = None
+) -> MeasuredTopology:
+    """Return what trials tell.
+
+    Args:
+        trials: by their batches; the first is the one with the largest.
+        single: one with single instances.
+    """
     largest = next(iter(trials.values()))
     planned = largest.plan
+    held_rows = _held_rows(largest)
     costs = {
-        stage.head: fit_costs([_work(trial, stage) for trial in trials.values()])
+        stage.head: fit_costs(
+            [
+                _work(trial, same)
+                for trial in (*trials.values(), *([] if single is None else [single]))
+                if (same := _same_stage(trial, stage)) is not None
+            ]
+        )
         for stage in planned.stages
     }
     stage_flow, edge_flow = _flows(planned, list(trials.values()))
@@ -256,7 +296,9 @@ def measured_in(trials: Mapping[int | None, Trial]) -> MeasuredTopology:
         edge_flow,
         row_bytes,
         _rows_at_once(largest),
-        _held_rows(largest),
+        held_rows,
+        {key: times for key, times in _gathers(largest).items() if key not in held_rows},
+        _spread(largest),
         measure_byte_ns(),
     )
 
@@ -280,6 +322,11 @@ def _rows_taken(trial: Trial, stage: Stage) -> float:
     return float(sum(sent.get(edge.id, EdgeLoad()).rows for edge in edges))
 
 
+def _same_stage(trial: Trial, stage: Stage) -> Stage | None:
+    """Return the stage of a trial's plan that has the same operators; None if there is none."""
+    return next((one for one in trial.plan.stages if one.operators == stage.operators), None)
+
+
 def _work(trial: Trial, stage: Stage) -> StageWork:
     """Return what a stage did in a trial; of messages sent to it, those whose rows it took."""
     planned, sent = trial.plan, sent_by_edge(trial.loads)
@@ -293,7 +340,8 @@ def _work(trial: Trial, stage: Stage) -> StageWork:
     if rows_sent:
         received *= rows / rows_sent
     out = sum(sent.get(edge.id, EdgeLoad()).messages for edge in planned.out_edges(stage.id))
-    return StageWork(stage_cpu_ns(trial.loads).get(stage.id, 0), rows, received, out)
+    cpu_ns = stage_cpu_ns(trial.loads).get(stage.id, 0)
+    return StageWork(cpu_ns, rows, received, out, stage.parallelism)
 
 
 def _flows(
@@ -341,6 +389,39 @@ def _held_rows(trial: Trial) -> dict[EdgeKey, float]:
             follow = got * load.rows / taken if taken else 0.0
             if follow and load.rows / load.slices > _HELD_BACK * follow:
                 found[edge_key(edge)] = load.rows / load.slices * sender.parallelism
+    return found
+
+
+def _gathers(trial: Trial) -> dict[EdgeKey, float]:
+    """Return how many times the rows are sent together that follow from a message, by edge.
+
+    More than once where several messages come within a slice's time; less where one leads to
+    several slices.
+    """
+    planned, sent = trial.plan, sent_by_edge(trial.loads)
+    found: dict[EdgeKey, float] = {}
+    for sender in planned.stages:
+        taken = _rows_taken(trial, sender)
+        loads = [sent.get(edge.id, EdgeLoad()) for edge in _feeds(planned, sender)]
+        sizes = [load.rows / load.messages for load in loads if load.messages]
+        for edge in planned.out_edges(sender.id):
+            load = sent.get(edge.id, EdgeLoad())
+            if sizes and taken and load.slices and load.rows:
+                follow = sum(sizes) / len(sizes) * load.rows / taken
+                found[edge_key(edge)] = load.rows / load.slices / follow
+    return found
+
+
+def _spread(trial: Trial) -> dict[EdgeKey, float]:
+    """Return to which part of the target's other workers a slice goes, by edge."""
+    planned, sent = trial.plan, sent_by_edge(trial.loads)
+    found: dict[EdgeKey, float] = {}
+    for edge in planned.edges:
+        load = sent.get(edge.id, EdgeLoad())
+        workers = len(planned.stages[edge.target_stage].workers)
+        if 1 < workers <= load.rows / max(1, load.slices):  # with fewer rows it would be chance
+            others = load.messages / load.slices - 1
+            found[edge_key(edge)] = min(1.0, others / (workers - 1))
     return found
 
 

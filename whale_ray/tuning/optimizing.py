@@ -157,6 +157,7 @@ def tune(
         length=length,
         batches=batches,
         on_trial=lambda rows: report(f"calibrating: {_batches(rows)}"),
+        on_single=lambda: report("calibrating: single instances"),
     )
     dataflow, sending = calibration.dataflow(cores, rates or {})
     default = OptimizerLimits()

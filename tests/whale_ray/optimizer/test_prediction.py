@@ -35,6 +35,28 @@ def test_costs_are_found_again(row_ns, receive_ns, send_ns):
         assert found.cpu_ns(work) == pytest.approx(work.cpu_ns, rel=1e-6)
 
 
+@given(COSTS, COSTS, COSTS, COSTS, st.integers(2, 64), st.integers(1, 64))
+def test_what_each_instance_spends_is_told_by_a_trial_with_another_number(
+    row_ns, receive_ns, send_ns, each_ns, instances, planned
+):
+    """Two instances that follow the watermarks spend twice what one does; their rows are shared."""
+    costs = StageCosts(row_ns + 1, receive_ns, send_ns, each_ns)
+
+    def work(rows: float, received: float, sent: float, instances: int) -> StageWork:
+        counts = StageWork(0, rows, received, sent, instances)
+        return StageWork(costs.cpu_ns(counts), rows, received, sent, instances)
+
+    trials = [
+        work(1000, 10, 20, instances),
+        work(1000, 1000, 300, instances),
+        work(500, 100, 500, instances),
+        work(1000, 10, 20, 1),
+    ]
+    found = fit_costs(trials)
+    of_another = work(1000, 50, 30, planned)
+    assert found.cpu_ns(of_another) == pytest.approx(of_another.cpu_ns, rel=1e-4)
+
+
 @given(st.lists(st.floats(0.5, 2), min_size=4, max_size=4))
 def test_no_cost_is_negative_whatever_was_measured(noise):
     trials = [
@@ -95,6 +117,42 @@ def test_rows_for_all_are_sent_once_and_received_by_each_worker():
     assert sum(found.worker_ns.values()) == pytest.approx(3_000 + 1_000 + 2 * 1_000)
 
 
+def test_what_a_row_costs_each_instance_is_due_as_often_as_there_are_instances():
+    source = PlannedStage("source", StageCosts(1_000, 0, 0), 1.0, (0,))
+    for workers, each in (((1,), {1: 2_500}), ((0, 1, 1), {0: 1_500, 1: 3_000})):
+        reader = PlannedStage("reader", StageCosts(1_500, 0, 0, each_ns=1_000), 1.0, workers)
+        edge = PlannedEdge(0, 1, 1.0, False, 10)
+        found = predict((source, reader), (edge,), cores=2, wtl_ns=1e6)
+        expected = {0: 1_000.0, 1: 0.0}
+        for worker, spent_ns in each.items():
+            expected[worker] += spent_ns
+        assert found.worker_ns == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("spread", "messages"), [(0, 1), (0.5, 1.5), (1, 2)])
+def test_a_slice_whose_rows_are_all_for_one_worker_is_one_message(spread, messages):
+    stages, _ = two_stages((0, 1), batch_rows=10)
+    edge = PlannedEdge(0, 1, 1.0, False, 10, spread=spread)
+    found = predict(stages, (edge,), cores=2, wtl_ns=1e6)
+    assert sum(found.worker_ns.values()) == pytest.approx(3_000 + 20_000 * messages / 10)
+
+
+def test_rows_of_several_messages_are_sent_together_if_they_were_in_the_trials():
+    """The reader gets slices of 1,000 rows; of two of them, the rows that follow are sent."""
+    stages = (
+        PlannedStage("source", StageCosts(1_000, 0, 0), 1.0, (0,), rows_at_once=1_000),
+        PlannedStage("reader", StageCosts(0, 0, 0), 1.0, (0,)),
+        PlannedStage("sink", StageCosts(0, 0, 0), 0.5, (0,)),
+    )
+    for batch_rows, sent in ((1e9, 1_000), (700, 700)):
+        edges = (
+            PlannedEdge(0, 1, 1.0, False, 1e9),
+            PlannedEdge(1, 2, 0.5, False, batch_rows, gathers=2),
+        )
+        found = predict(stages, edges, cores=1, wtl_ns=1e3)
+        assert found.slice_rows == pytest.approx((1_000, sent))
+
+
 def test_a_batch_is_no_larger_than_what_follows_from_a_message_or_comes_in_time():
     stages = (
         PlannedStage("source", StageCosts(1_000, 0, 0), 1.0, (0,), rows_at_once=100),
@@ -142,6 +200,14 @@ def test_received_messages_count_for_the_optimizer():
     load = NodeLoad(node, arrivals, (), SendingCosts(0, 0))
     assert load.processing(2) == pytest.approx(1e5 * 100 / 2 / 1e9 + 1e5 / 4 * 1_000 / 1e9)
     assert load.processing(8) == pytest.approx(1e5 * 100 / 8 / 1e9 + 1e5 / 8 * 1_000 / 1e9)
+
+
+def test_what_a_row_costs_each_instance_is_not_shared_out_by_the_optimizer():
+    node = DataflowNode("n", ppt_ns=1_000, progress_ns=200)
+    load = NodeLoad(node, Arrivals(spread_per_s=1e6), (), SendingCosts(0, 0))
+    assert load.processing(1) == pytest.approx(1.0 + 0.2)
+    assert load.processing(4) == pytest.approx(1.0 / 4 + 0.2)
+    assert load.cores(4, 1) == pytest.approx(1.0 + 4 * 0.2)
 
 
 def test_a_node_s_own_cost_of_a_message_counts_instead_of_the_general_one():
