@@ -97,7 +97,7 @@ class RuntimeSettings:
         0,
         low=0,
         high=1_048_576,
-        why="maximum rows that a source reads at a time; 0: 8,192, and up to 32,768 of files of "
+        why="maximum rows that a source reads at a time; 0: 8,192, and up to 65,536 of files of "
         "columns where no function of Python is fused behind it",
     )
     max_drift_ms: int = setting(

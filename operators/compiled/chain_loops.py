@@ -60,7 +60,7 @@ class LoopVariant(ABC, Generic[SourceT]):
         self.kept = KeptForDictionaries(NOT_CODED if text is None else text.coded)
         self.names = () if text is None else tuple(schema.names[at] for at in text.columns)
         self.function = LoopFunction(
-            self._make, is_kept=text is not None and is_kept(text), begin=begin
+            self._make, is_kept=lambda: text is not None and is_kept(text), begin=begin
         )
         self._schema = schema
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 from collections.abc import Callable, Mapping
@@ -35,12 +36,15 @@ class LoopFunction:
 
     Args:
         make: compiles it; None if that is refused.
-        is_kept: whether it was compiled before, so that it is only loaded.
+        is_kept: returns whether it was compiled before, so that it is only loaded: asked at most
+            once, as it looks into a folder, and not if it is compiled at once anyway.
         begin: lets it be compiled while the rows go on without it.
     """
 
-    def __init__(self, make: Callable[[], Any], *, is_kept: bool, begin: Begin) -> None:
-        self._make, self._is_kept, self._begin = make, is_kept, begin
+    def __init__(
+        self, make: Callable[[], Any], *, is_kept: Callable[[], bool], begin: Begin
+    ) -> None:
+        self._make, self._is_kept, self._begin = make, functools.cache(is_kept), begin
         self._begun = self._ended = False
         self._function: Any = None
 
@@ -56,7 +60,7 @@ class LoopFunction:
             at_once: compile it now, if it was not tried before; what is kept is loaded in any case.
             is_due: else begin to compile it, if that has not begun.
         """
-        if not self._begun and (at_once or self._is_kept):
+        if not self._begun and (at_once or self._is_kept()):
             self._begun = True
             self._compile()
         elif not self._begun and is_due:

@@ -85,7 +85,7 @@ class CodedColumn(Column):
         dictionary, codes: the same.
     """
 
-    __slots__ = ("_plain", "codes", "dictionary")
+    __slots__ = ("_plain", "_text_bytes", "codes", "dictionary")
 
     dictionary: Dictionary
     codes: npt.NDArray[np.int32]
@@ -99,6 +99,7 @@ class CodedColumn(Column):
         self.type = dictionary.values.type
         self.dictionary, self.codes, self.validity = dictionary, codes, validity
         self._plain: Column | None = None
+        self._text_bytes: int | None = None
         codes.flags.writeable = False
 
     @property
@@ -122,8 +123,10 @@ class CodedColumn(Column):
     @property
     def text_bytes(self) -> int:
         """Bytes of all texts, without decoding them."""
-        offsets = self.dictionary.values.offsets
-        return int(kernels.coded_bytes(self.codes, offsets))
+        if self._text_bytes is None:  # asked for by each batch that has the column
+            offsets = self.dictionary.values.offsets
+            self._text_bytes = int(kernels.coded_bytes(self.codes, offsets))
+        return self._text_bytes
 
     @property
     def nbytes(self) -> int:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["ROWS", "ROWS_IN_COLUMNS", "ReadSize", "read_size"]
 
 ROWS = 8192
-ROWS_IN_COLUMNS = 32_768
+ROWS_IN_COLUMNS = 65_536
 HURRIED_SHARE = 8
-READ_BYTES = 2 << 20
+READ_BYTES = 4 << 20
 """Larger reads leave the processor's caches, and wait as copies where an edge has no room."""
 
 _IN_COLUMNS = (OperatorKind.TABLE_JOIN, OperatorKind.PARTIAL, OperatorKind.SINK)

@@ -12,7 +12,7 @@ from whale_ray.operators.compiled.loop_function import LoopFunction, begin_besid
 def job():
     threading.main_thread().join()
     done = threading.Event()
-    loop = LoopFunction(lambda: "compiled", is_kept=False, begin=lambda work: begin_beside(
+    loop = LoopFunction(lambda: "compiled", is_kept=lambda: False, begin=lambda work: begin_beside(
         lambda: (work(), done.set())))
     assert loop.get(at_once=False, is_due=True) in (None, "compiled")
     assert done.wait(60)
