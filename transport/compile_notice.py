@@ -36,10 +36,10 @@ class CompileNotice(event.Listener):  # type: ignore[misc]  # numba has no types
 
     Args:
         now_ns: a monotonic clock, ns.
-        terminal: returns where to write.
+        terminal: returns where to write, None if that is closed.
     """
 
-    def __init__(self, now_ns: Callable[[], int], terminal: Callable[[], Terminal]) -> None:
+    def __init__(self, now_ns: Callable[[], int], terminal: Callable[[], Terminal | None]) -> None:
         self._now_ns, self._terminal = now_ns, terminal
         self._began_ns: list[int] = []
         self._spent_ns = 0
@@ -62,7 +62,7 @@ class CompileNotice(event.Listener):  # type: ignore[misc]  # numba has no types
 
     def _say(self) -> None:
         terminal = self._terminal()
-        if not self.silent and terminal.isatty():
+        if not self.silent and terminal is not None and terminal.isatty():
             terminal.write(NOTICE)
             terminal.flush()
         self.silent = True

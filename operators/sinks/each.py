@@ -9,12 +9,14 @@ needed, which stages rows and commits them.
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TextIO, runtime_checkable
 
 from ...configs.errors import OutputError, UsageError, system_reason
 from ..rows import Row, results_of
@@ -199,8 +201,9 @@ class _PrintWriter(_HandingWriter):
             if isinstance(sys.stdout, RowStream):
                 sys.stdout.write_rows(text)
             else:
-                sys.stdout.write(text)
-                sys.stdout.flush()
+                stdout = _standard_output()
+                stdout.write(text)
+                stdout.flush()
 
     def stage(self) -> Staged:
         """Wait until all rows have been printed; return their number."""
@@ -216,6 +219,14 @@ class _PrintWriter(_HandingWriter):
         except OSError as error:
             msg = f"sink {self._operator_id!r} cannot print: {system_reason(error)}"
             raise OutputError(msg) from None
+
+
+def _standard_output() -> TextIO:
+    """Return `sys.stdout`; raise OSError if it is closed, as a daemon's may be."""
+    stdout: TextIO | None = sys.stdout
+    if stdout is None:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+    return stdout
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -76,3 +76,11 @@ def test_a_users_own_functions_do_not_count():
     compiler.compile(2 * PATIENCE_NS, module="features")
     compiler.compile(1)
     assert compiler.said == ""
+
+
+def test_without_a_terminal_nothing_is_said():
+    compiler = Compiler()
+    compiler.notice = CompileNotice(lambda: compiler.now_ns, lambda: None)
+    compiler.compile(PATIENCE_NS)
+    compiler.compile(PATIENCE_NS)
+    assert compiler.notice.silent

@@ -7,6 +7,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from typing import TextIO
 
 from ..tasks.printed import PrintedLine, count_of, encodable, lost_lines
 
@@ -88,7 +89,7 @@ class Printer:
             error: int | None = errno.EPIPE if is_gone else None
             try:
                 if not is_gone:
-                    _print_all(lines)
+                    _print_all(lines, of_sink=done is not None)
             except OSError as failed:  # such as a pipe whose reader has gone
                 is_gone, error = True, failed.errno or errno.EIO
             except ValueError:  # a stream that was closed
@@ -97,9 +98,14 @@ class Printer:
                 done(error)
 
 
-def _print_all(lines: Sequence[PrintedLine]) -> None:
+def _print_all(lines: Sequence[PrintedLine], *, of_sink: bool) -> None:
+    """Print lines; those of functions to a stream that is closed are left out, as Python does."""
     for line in lines:
-        stream = sys.stderr if line.is_error else sys.stdout
+        stream: TextIO | None = sys.stderr if line.is_error else sys.stdout
+        if stream is None:
+            if of_sink:
+                raise OSError(errno.EBADF, "")
+            continue
         text = encodable(str(line), stream.encoding)
         stream.write(f"{_ERASE if stream.isatty() else ''}{text}\n")
         stream.flush()

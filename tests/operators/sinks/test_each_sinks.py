@@ -72,6 +72,12 @@ def test_an_error_of_a_function_names_operator_and_row(sink: whale.sinks.Sink, w
     assert where in str(error.value)
 
 
+def test_without_a_standard_output_a_print_sink_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(OutputError, match="^sink 'out' cannot print: Bad file descriptor$"):
+        run(whale.sinks.print())
+
+
 def test_rows_are_printed_a_line_each(capfd: pytest.CaptureFixture[str]) -> None:
     run(whale.sinks.print())
     lines = capfd.readouterr().out.splitlines()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -131,3 +132,31 @@ def test_workers_do_not_share_the_state_of_random_generators(no_leaks: None) -> 
     table = submit(topology, on="processes", workers=3).wait(100).results("out").to_arrow()
     assert len(set(table["random"].to_pylist())) == 3
     assert len(set(table["numpy"].to_pylist())) == 3
+
+
+CLOSED = """
+import sys
+import whale_ray as whale
+
+def noisy(row):
+    print("printed")
+    print("printed", file=sys.stderr)
+    return {"n": row.n + 1}
+
+if __name__ == "__main__":
+    topology = whale.Topology("closed")
+    rows = topology.source(whale.sources.iterable([{"n": 1}]), id="rows")
+    rows.shuffle().map(noisy, parallelism=2).sink(whale.sinks.json_lines(sys.argv[1]), id="out")
+    whale.submit(topology, on="processes", workers=2).wait()
+"""
+
+
+def test_a_job_runs_where_the_standard_streams_are_closed(tmp_path: Path) -> None:
+    """As in a daemon, whose first sockets would get their numbers."""
+    (tmp_path / "job.py").write_text(CLOSED)
+    command = 'exec "$0" "$@" <&- >&- 2>&-'
+    arguments = [sys.executable, str(tmp_path / "job.py"), str(tmp_path / "out")]
+    ended = subprocess.run(["sh", "-c", command, *arguments], timeout=2 * PATIENCE_S, check=False)
+    assert ended.returncode == 0
+    parts = sorted((tmp_path / "out").glob("part-*"))
+    assert "".join(part.read_text() for part in parts) == '{"n":2}\n'

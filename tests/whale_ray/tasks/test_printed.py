@@ -333,3 +333,18 @@ def test_rows_are_printed_however_many_wait_and_confirmed(capsys: Any) -> None:
     printer.close(60)
     assert told == [None] * 3_000
     assert capsys.readouterr().out.splitlines() == [f"(shown#0) {n}" for n in range(3_000)]
+
+
+def test_without_a_standard_output_functions_print_nothing_and_sinks_cannot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    errors = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", errors)
+    printer, done = Printer(), list[int | None]()
+    printer.take([PrintedLine("map", "to no place")])
+    printer.take([PrintedLine("map", "to stderr", is_error=True)])
+    printer.take_rows([PrintedLine("out", "a row")], done.append)
+    printer.close(60.0)
+    assert errors.getvalue() == "(map) to stderr\n"
+    assert done == [errno.EBADF]

@@ -43,7 +43,6 @@ _MESSAGE_BYTES_MAX = 1 << 16
 _GONE_TIMEOUT_S = 1.0
 _SEND_TIMEOUT_S = 60.0
 """A server that takes no request for this time counts as lost."""
-_FLUSHED = (sys.stdout, sys.stderr)
 _LOADED = (
     "...worker.worker",
     "...state.store",
@@ -88,6 +87,7 @@ class ForkServer:
 
         `grace_ms`: how long members may outlive this process.
         """
+        _open_closed_descriptors()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(_SEND_TIMEOUT_S)
         self._answers = select.poll()
@@ -272,8 +272,8 @@ class _Server:
         return True
 
     def _fork(self, serial: int, connection: int, index: int, address: str) -> None:
-        for stream in _FLUSHED:
-            stream.flush()
+        sys.stdout.flush()
+        sys.stderr.flush()
         with stops_deferred():
             pid = os.fork()
             if pid == 0:
@@ -324,6 +324,26 @@ class _Server:
             pass  # the driver is gone: the next poll of the channel shows that
 
 
+def _open_closed_descriptors() -> None:
+    """Open `/dev/null` where a standard stream is closed, as a daemon's may be.
+
+    Else a socket would get its number, to which C code writes, and which the child's streams get.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+
+
+def _open_closed_streams() -> None:
+    """Give Python's streams a place where the driver's are closed, so that functions can print."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # as long as we live
+            setattr(sys, name, stream)
+
+
 def child_environment() -> dict[str, str]:
     """Return the driver's environment, with whale_ray importable as it is here."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(whale_ray.__file__)))
@@ -352,6 +372,7 @@ def load() -> None:
 def main(run: Callable[[int, int, str], None] | None = None) -> None:
     """Load everything, then serve: fork processes that call `run`, by default members of a job."""
     leave_stops_to_the_controller()
+    _open_closed_streams()
     from .process_worker import run_member
 
     load()
