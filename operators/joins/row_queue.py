@@ -117,10 +117,12 @@ class RowQueue:
         if count <= 2 * kept or (count < _ROWS_MIN and kept):
             return False
         numbers = self.places.made(kept, np.int64)
-        arrays = (self.times, self.owners, self.following)
-        drop_rows(count, *arrays, heads, numbers, self.places.made(count, np.int64))
+        anew = self.places.made(count, np.int64)
+        drop_rows(count, self.owners, self.following, heads, numbers, anew)
+        times = self.times  # stays as it is: snapshots that are yet to be written have views of it
         self.first, self.count, self.generation = 0, kept, self.generation + 1
         self._resize(2 * kept)
+        np.take(times, numbers, out=self.times[:kept], mode="clip")  # "raise" copies before
         self.log.keep_only(numbers, pages)
         return True
 
@@ -130,14 +132,12 @@ class RowQueue:
 
 
 @njit(cache=True, nogil=True)
-def drop_rows(
-    count: int, times: Any, owners: Any, following: Any, heads: Any, numbers: Any, anew: Any
-) -> None:
-    """Let the rows that have an owner be the first ones, in their order.
+def drop_rows(count: int, owners: Any, following: Any, heads: Any, numbers: Any, anew: Any) -> None:
+    """Let the rows that have an owner be the first ones, in their order, but for their times.
 
     Args:
         count: how many rows there are.
-        times, owners, following: as in `RowQueue`.
+        owners, following: as in `RowQueue`.
         heads: see `RowQueue.drop_unowned`.
         numbers: is filled with the numbers that the kept rows had.
         anew: is filled with the new number of each row, NONE if it has none, int64 (count,).
@@ -154,7 +154,7 @@ def drop_rows(
     for new in range(kept):
         row = numbers[new]
         owner, behind = owners[row], following[row]
-        times[new], owners[new] = times[row], owner
+        owners[new] = owner
         following[new] = anew[behind] if behind != NONE else NONE
         if heads[owner] == row:  # rows are renumbered downwards, so it was not renumbered yet
             heads[owner] = new

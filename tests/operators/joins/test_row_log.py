@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from whale_ray.configs.errors import InputError
 from whale_ray.operators.joins import row_log
 from whale_ray.operators.joins.row_log import RowLog
+from whale_ray.operators.joins.row_queue import RowQueue
 from whale_ray.state.page_file import PageFile
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.types import Schema
@@ -113,3 +114,19 @@ def test_rows_of_other_types_are_converted_if_these_are_narrower() -> None:
     narrow.append(Batch.from_pydict({"number": np.arange(2)}, Schema.of(number="int32")))
     with pytest.raises(InputError, match="rows of a join have columns"):
         narrow.append(Batch.from_pydict({"number": np.arange(3)}, Schema.of(number="int64")))
+
+
+@pytest.mark.parametrize("spilled", [False, True])
+def test_rows_of_a_snapshot_stay_as_they_are_when_a_queue_drops_rows(spilled: bool) -> None:
+    queue, pages = RowQueue(), PageFile("test")
+    numbers = np.arange(3_000)
+    queue.add(Batch.from_pydict({"number": numbers}).with_times(numbers), numbers.copy())
+    if spilled:
+        queue.places.spill(pages)
+    snapshot = list(queue.between(0, 3_000))
+    queue.owners[:2_000] = -1
+    assert queue.drop_unowned(numbers.copy(), pages)
+    for rows, expected in ((snapshot, numbers), (queue.between(0, 1_000), numbers[2_000:])):
+        (batch,) = rows
+        assert batch.times is not None
+        assert batch["number"].tolist() == batch.times.tolist() == expected.tolist()
