@@ -15,25 +15,32 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["BATCHES_AHEAD", "read_ahead"]
+__all__ = ["BATCHES_AHEAD", "BYTES_AHEAD", "read_ahead"]
 
 BATCHES_AHEAD = 2
 """At most so many batches are read before they are asked for."""
+
+BYTES_AHEAD = 16 << 20
+"""So large may they be together; of wider rows fewer batches are read ahead, or none."""
 
 
 def read_ahead(batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
     """Yield the batches of an iterator, which a thread asks for the next ones meanwhile.
 
-    What the iterator raises is raised after the batches before it. When the generator ends or is
-    closed, no thread uses the iterator any more.
+    How many follows from the size of the batch before; without one the caller's thread reads. What
+    the iterator raises is raised after the batches before it. When the generator ends or is closed,
+    no thread uses the iterator any more.
     """
     thread = ThreadPoolExecutor(1, "read-ahead")
     try:
         coming: deque[Future[pa.RecordBatch | None]] = deque(maxlen=BATCHES_AHEAD)
-        for _ in range(BATCHES_AHEAD):
-            coming.append(thread.submit(next, batches, None))
-        while (batch := coming.popleft().result()) is not None:
-            coming.append(thread.submit(next, batches, None))
+        while True:
+            batch = coming.popleft().result() if coming else next(batches, None)
+            if batch is None:
+                return
+            ahead = min(BATCHES_AHEAD, BYTES_AHEAD // max(batch.nbytes, 1))
+            while len(coming) < ahead:
+                coming.append(thread.submit(next, batches, None))
             yield batch
     finally:
         thread.shutdown(cancel_futures=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from whale_ray.operators.sources import read_ahead as reading_ahead
 from whale_ray.operators.sources.read_ahead import BATCHES_AHEAD, read_ahead
 
 
@@ -37,6 +38,27 @@ def test_few_batches_are_read_before_they_are_asked_for():
         assert taken <= len(read) <= taken + BATCHES_AHEAD
 
 
+@pytest.mark.parametrize(("bytes_ahead", "ahead"), [(7, 0), (8, 1), (15, 1), (16, 2), (80, 2)])
+def test_wide_batches_are_not_read_before_there_is_room_for_them(
+    monkeypatch: pytest.MonkeyPatch, bytes_ahead: int, ahead: int
+) -> None:
+    monkeypatch.setattr(reading_ahead, "BYTES_AHEAD", bytes_ahead)
+    has_read = threading.Semaphore(0)
+    read: list[int] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(20):
+            read.append(number)
+            has_read.release()
+            yield batch_of(number)  # 8 bytes
+
+    for taken, _ in enumerate(read_ahead(batches()), 1):
+        expected = min(taken + ahead, 20)
+        while len(read) < expected:
+            assert has_read.acquire(timeout=60)
+        assert len(read) == expected
+
+
 def test_an_error_comes_after_the_batches_before_it():
     def batches() -> Iterator[pa.RecordBatch]:
         yield from map(batch_of, range(3))
@@ -59,5 +81,6 @@ def test_once_it_is_closed_nothing_is_read_and_no_thread_is_left():
     reading = read_ahead(batches())
     next(reading)
     reading.close()
+    readers.remove(threading.current_thread())  # of the first batch
     assert len(readers) == 1
     assert not any(thread.is_alive() for thread in readers)
