@@ -76,7 +76,8 @@ def installed_versions() -> Mapping[str, str]:
 def seal(assignment: Assignment, *, forward_output: bool = True) -> Envelope:
     """Pickle an assignment; raises UsageError for a function or object that cannot be pickled.
 
-    `forward_output`: whether the driver prints what workers print.
+    Likewise if the working directory was removed. `forward_output`: whether the driver prints what
+    workers print.
     """
     try:
         inside = cloudpickle.dumps(replace(assignment, secret=b""))
@@ -87,11 +88,12 @@ def seal(assignment: Assignment, *, forward_output: bool = True) -> Envelope:
             "in open(), on the worker, rather than beforehand"
         )
         raise UsageError(msg) from error
+    working_directory = _working_directory()
     module_path = tuple(os.path.abspath(entry) for entry in sys.path)
     runtime = assignment.settings.runtime
     return Envelope(
         versions=installed_versions(),
-        working_directory=os.getcwd(),
+        working_directory=working_directory,
         module_path=module_path,
         inside=inside,
         workers=assignment.plan.workers,
@@ -160,6 +162,14 @@ def _compare_versions(envelope: Envelope) -> None:
                 "install the same version on every host"
             )
             raise JobError(msg)
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        msg = "the working directory was removed, and workers run in it: change to another one"
+        raise UsageError(msg) from None
 
 
 def _culprit(assignment: Assignment) -> str:

@@ -15,7 +15,7 @@ import whale_ray as whale
 from tests.runs import has_ended
 from tests.whale_ray.api.test_checkpoints import until
 from whale_ray.api.submission import submit
-from whale_ray.configs.errors import JobError
+from whale_ray.configs.errors import JobError, UsageError
 from whale_ray.configs.settings import Settings
 from whale_ray.deployment.processes.waiting_server import early_fork_server
 
@@ -96,6 +96,17 @@ def test_a_server_with_another_environment_or_folder_is_replaced(
     (second,) = parents_of_workers()
     assert second != first
     assert [server.pid for server in fork_servers()] == [second], "the first has ended"
+
+
+def test_a_folder_that_was_removed_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, no_leaks: None
+) -> None:
+    folder = tmp_path / "removed"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    with pytest.raises(UsageError, match="^the working directory was removed, and workers run"):
+        parents_of_workers()
 
 
 def test_without_a_job_it_ends_with_the_block(no_leaks: None) -> None:
