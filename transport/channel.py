@@ -130,6 +130,12 @@ class Channel(ABC):
         `nbytes`.
         """
 
+    def lift_limit(self) -> None:
+        """Let frames take all the room that there is, until a limit is set again, if there is any.
+
+        What must not wait for a reader is put after that.
+        """
+
     @abstractmethod
     def available(self) -> bool:
         """Return whether `get` would find a frame. Also releases memory whose views are gone."""

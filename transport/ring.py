@@ -189,6 +189,10 @@ class RingProducer(SendingEnd):
         """
         self._state[kernels.IN_FLIGHT_MAX // 8] = nbytes
 
+    def lift_limit(self) -> None:
+        """See `Channel.lift_limit`."""
+        self.limit_in_flight(self._layout.capacity)
+
     def drop_reader(self, reader: int) -> None:
         """Stop waiting for a reader that is known to be dead; callable from any thread."""
         line = self._layout.reader_offset(reader)

@@ -176,10 +176,14 @@ class EdgeWriter:
 
         A producer that has ended writes none: its end counts as one. Nobody may emit before it has
         caught up, and neither may the producers that share its rings (see
-        `state.epochs.aligner`).
+        `state.epochs.aligner`). So it takes any room that the rings have: this producer's next turn
+        may be long after a reader has made more.
         """
-        if not self.ended:
-            self._marker = (epoch, stop)
+        if self.ended:
+            return
+        self._marker = (epoch, stop)
+        for queue in self._queues:
+            queue.ring.channel.lift_limit()
 
     def settle(self, now_ns: int) -> None:
         """Send what is due; copy what has to wait, since its memory is valid only until now."""

@@ -394,10 +394,10 @@ class Worker:
             if reader.poll(now_ns):
                 self._meter.charge(reader.stage)
                 progress = True
-                # Its marker waits behind what is in the rings, so that goes first.
-                rings_first |= self._epochs is not None and self._epochs.waits_for_marker(
-                    reader.stage
-                )
+                if self._epochs is not None:
+                    # Its marker waits behind what is in the rings, so that goes first.
+                    rings_first |= self._epochs.waits_for_marker(reader.stage)
+                    self._epochs.turn_between_frames(now_ns)
         if self._epochs is not None:
             progress |= self._epochs.turn(now_ns)
         for task in self._tasks:

@@ -1,6 +1,7 @@
 """The epochs of one worker: what the controller says of them, and the stages that carry it out.
 
-The controller speaks in another thread. The worker's loop takes what it has said at its next turn.
+The controller speaks in another thread. The worker's loop takes what it has said before its next
+frame or turn.
 """
 
 from __future__ import annotations
@@ -104,6 +105,16 @@ class WorkerEpochs:
         if epoch is not None and forgotten is not None and epoch <= forgotten.epoch:
             epoch = None
         self._hurry_for(epoch)
+
+    def turn_between_frames(self, now_ns: int) -> None:
+        """Begin an epoch, or pass its marker on, without waiting for the frames of other rings.
+
+        A frame may take as long as all else in a turn.
+        """
+        if self._commands:
+            self.carry_out_commands()
+        if self._epoch is not None:
+            self.turn(now_ns)
 
     def turn(self, now_ns: int) -> bool:
         """Give every stage its turn; return whether anything happened."""

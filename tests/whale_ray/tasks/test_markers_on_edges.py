@@ -115,6 +115,27 @@ def test_a_marker_waits_for_room_behind_its_rows() -> None:
     assert written.aligner.epoch == 1
 
 
+def test_a_marker_takes_room_that_a_limit_leaves_free() -> None:
+    """Else it is sent only once a reader has made room and the producer has its turn again."""
+    written = Written()
+    writer = written.writers[0]
+    written.emit(0, range(3))
+    writer.advance(7)
+    writer.pump(2 * 10**9)
+    written.channel.limit_in_flight(1)
+    written.emit(0, range(3, 9))
+    writer.pump(4 * 10**9)
+    assert writer.blocked
+    writer.mark_epoch(1, stop=False)
+    writer.pump(4 * 10**9)
+    assert writer.caught_up
+    reader = written.reader()
+    while reader.poll(0):
+        pass
+    assert written.rows == [(0, value) for value in range(9)]
+    assert written.aligner.epoch == 1
+
+
 def test_an_end_comes_in_place_of_a_marker() -> None:
     written = Written()
     written.writers[0].end()

@@ -209,3 +209,29 @@ def test_rings_are_emptied_before_sources_are_read_on_while_markers_are_on_their
         assert worker._epochs is not None
         worker._epochs.turn(job.now_ns)
         assert not any(worker._epochs.waits_for_marker(reader.stage) for reader in worker._readers)
+
+
+def test_an_epoch_begins_between_the_frames_of_two_rings() -> None:
+    """A frame may take as long as a turn; the marker does not wait for those of other rings."""
+    record = Record()
+    with EpochJob(two_stages(record, rows=10_000), 2, record, SETTINGS) as job:
+        for task in [task for worker in job.workers for task in worker._tasks if task.reads]:
+            while task.poll(job.now_ns):
+                pass
+        worker = job.workers[0]
+        first, second = worker._readers
+        told_then: list[Any] = []
+
+        def poll_first(now_ns: int, poll: Any = first.poll) -> bool:
+            found = bool(poll(now_ns))
+            worker.tell(0, InjectMarker(1))
+            return found
+
+        def poll_second(now_ns: int, poll: Any = second.poll) -> bool:
+            told_then.extend(record.told)
+            return bool(poll(now_ns))
+
+        vars(first)["poll"], vars(second)["poll"] = poll_first, poll_second
+        assert first.available()
+        worker._turn(job.now_ns)
+        assert ("taken", (0, 0), 1) in told_then
