@@ -315,6 +315,7 @@ class DetachedRunner(_ControllerRunner):
         super().__init__(job_id, controller)
         try:
             ray.get(controller.start_detached.remote())
+            controller.leave.remote()
         except RayTaskError as error:
             if isinstance(error.cause, WhaleError):
                 raise error.cause from None

@@ -169,7 +169,8 @@ def submit(
         settings: settings, or a mapping of overrides.
         places: with on="processes", the location of each of the `runtime.hosts` hosts. By default
             all are logical hosts of this machine.
-        detach: let the job outlive this process (Ray only); see `whale-ray list` and `stop`.
+        detach: let the job outlive this process (Ray only); see `whale-ray list` and `stop`. The
+            call returns once the job runs or waits for room.
         queue: if other jobs hold the resources that the workers need, wait for them without limit
             (Ray only). Otherwise the job is refused after five seconds. In both cases a message
             names the jobs that hold the resources.

@@ -40,6 +40,11 @@ RESTARTS_MAX = 5
 """How often Ray restarts a controller that has died; it resumes from its journal."""
 
 _ROOM_POLL_S = 1.0
+_START_POLL_S = 0.05
+_STARTED = frozenset({"running", "draining", "stopping", QUEUED})
+"""The states of a job that runs, or will once there is room for it."""
+_LEAVE_S = 10.0
+"""How long the actor of a detached job that has ended waits for its driver to hear of it."""
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +81,9 @@ class ControllerActor:
         self._refused: WhaleError | None = None
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
+        self._ran = threading.Event()  # and so has ended
+        self._failure: WhaleError | None = None
+        self._left = threading.Event()  # by the driver
         self._output: ActorOutput | None = None
         try:
             envelope = fetch_envelope(job_id)
@@ -86,6 +94,7 @@ class ControllerActor:
         except Exception as error:  # noqa: BLE001  # as above
             self._refused = JobError(f"job {job_id!r} cannot be led: {error}")
         if detached and ray.get_runtime_context().was_current_actor_reconstructed:
+            self.leave()  # the driver may be gone
             self._begin_detached()  # the former process's thread is gone; Ray does not call again
 
     def _make_supervisor(self, assignment: Assignment) -> Supervisor:
@@ -152,12 +161,20 @@ class ControllerActor:
     def start_detached(self) -> None:
         """Run the job in a thread, which cleans up when the job has ended.
 
-        Returns at once, so that the driver knows that the job runs before it exits. Raises the
-        WhaleError that keeps the job from being run, if there is one.
+        Returns once the job runs or waits for room, so that the driver knows it before it exits,
+        and then calls `leave`. Raises the WhaleError with which the job failed before, if it did.
         """
         if self._refused is not None:
             raise self._refused
         self._begin_detached()
+        while not self._ran.wait(_START_POLL_S) and self.state() not in _STARTED:
+            pass
+        if self._failure is not None:
+            raise self._failure
+
+    def leave(self) -> None:
+        """Learn that the driver has heard how the job started."""
+        self._left.set()
 
     def _begin_detached(self) -> None:
         if self._thread is None:
@@ -167,6 +184,7 @@ class ControllerActor:
     def _run_detached(self) -> None:
         try:
             outcome = self._run()
+            self._failure = outcome.error
             how = outcome.state if outcome.error is None else f"{outcome.state}: {outcome.error}"
             _log.warning(
                 "job %s %s", self._job_id, how
@@ -175,6 +193,8 @@ class ControllerActor:
             with ExitStack() as last:  # run each of these, the last one first, even if others raise
                 last.callback(self._ended.set)
                 last.callback(self._end_myself)
+                last.callback(self._left.wait, _LEAVE_S)
+                last.callback(self._ran.set)
                 if self._group is not None:
                     last.callback(give_back, self._group, SystemClock())
 

@@ -102,6 +102,26 @@ def test_a_detached_job_prints_into_the_logs_that_it_names(
     assert "(talk#0) row 7700\n(talk#0) row 7701\n" in logged(job)
 
 
+class Unopened(Talks):
+    def open(self, context: Any) -> None:
+        raise LookupError("no such table")
+
+
+def test_a_detached_job_that_fails_as_it_starts_raises_its_error(
+    cluster: Any, tmp_path: Path
+) -> None:
+    topology = whale.Topology("unopened")
+    source = topology.source(whale.sources.iterable([{"v": 1}]), id="rows")
+    stream = source.global_().process(Unopened, id="talk", parallelism=1)
+    stream.sink(whale.sinks.parquet(tmp_path / "out"), id="out")
+    with pytest.raises(whale.errors.UserFunctionError, match="no such table") as failed:
+        whale.submit(topology, workers=1, detach=True, address="auto")
+    assert failed.value.operator_id == "talk"
+    assert 'raise LookupError("no such table")' in failed.value.user_traceback
+    while [one for one in actor_table(cluster) if one.name.startswith("whale-ray:")]:
+        pass  # Ray takes a moment to end them
+
+
 class Scans(whale.Process):
     """Tells which GPUs its worker was given, and one of its variables."""
 
