@@ -151,19 +151,19 @@ def prefetch_home(at: Any, bits: Any, rank: Any, hashed: Any, table: Any) -> Any
 
 @inner
 def prefetch_record(at: Any, buckets: Any, bucket: Any, hashed: Any, base: Any, stride: Any) -> Any:
-    """Return the first bucket with a key's tag, or without a key, from its home on.
+    """Return the first record with a key's tag, from its home on; -1 if there is none.
 
-    The record of its key is fetched into the cache: a home often has another key, whose record
-    would be fetched in vain. Buckets do not change but from empty to full while a loop goes on.
+    It is fetched into the cache, and is nearly always that of the key. The record of the home often
+    is that of another one.
     """
     tag, entry = hashed >> np.uint64(32), buckets[bucket]
     while entry != 0 and (entry >> np.uint64(32)) != tag:
         bucket = after(at, bucket, buckets)
         entry = buckets[bucket]
-    record = base + (np.int64(entry & SLOT_MASK) - 1) * stride
-    prefetch_to_write(record)
-    prefetch_to_write(record + stride - 1)
-    return bucket
+    slot = np.int64(entry & SLOT_MASK) - 1
+    prefetch_to_write(base + slot * stride)
+    prefetch_to_write(base + slot * stride + stride - 1)
+    return slot
 
 
 @inner
@@ -215,13 +215,29 @@ def same_key(
     base: Any, fixed: Any, texts: Any, record: Any, hashed: Any, words: Any, nulls: Any
 ) -> Any:
     """Compare a record's key with the words at an address."""
-    if load(record) != np.int64(hashed) or (load(record + 8) & _NULLS) != (nulls << 8):
-        return False
+    differs = (load(record) ^ np.int64(hashed)) | ((load(record + 8) & _NULLS) ^ (nulls << 8))
     size = 8 * fixed
-    for word in range(0, size, 8):
-        if load(record + 16 + word) != load(words + word):
-            return False
+    for word in range(0, size, 8):  # without a branch for each word
+        differs |= load(record + 16 + word) ^ load(words + word)
+    if differs:
+        return False
     return texts == 0 or _same_texts(base, record + 16 + size, words + size, texts)
+
+
+@inner
+def _search(
+    place: Any, at: Any, buckets: Any, ranks: Any, hashed: Any, words: Any, nulls: Any
+) -> Any:
+    """Return the bucket of a key, or the empty one where it belongs; its virtual node was seen."""
+    base, fixed, texts = place[BASE], place[FIXED], place[TEXTS]
+    bucket, tag = home_of(place, at, ranks, hashed), hashed >> np.uint64(32)
+    while buckets[bucket] != 0:
+        if (buckets[bucket] >> np.uint64(32)) == tag:
+            record = base + (np.int64(buckets[bucket] & SLOT_MASK) - 1) * place[STRIDE]
+            if same_key(base, fixed, texts, record, hashed, words, nulls):
+                break
+        bucket = after(at, bucket, buckets)
+    return bucket
 
 
 @inner
@@ -353,7 +369,7 @@ def find_or_insert(
 
     `keys` is the address of their words, see `PackedKeys`.
     Rows are taken in blocks, for which buckets and records are fetched into the cache ahead; of
-    those to come, `slots` holds the bucket.
+    those to come, `slots` holds the bucket, then the record.
 
     Returns:
         The number of rows, or where and why it stopped, see `ROWS_MAX`.
@@ -375,22 +391,19 @@ def find_or_insert(
         for row in range(first, stop):
             slots[row] = prefetch_record(at, buckets, slots[row], hashes[row], base, stride)
         for row in range(first, stop):
-            bucket, hashed, words = slots[row], hashes[row], keys + row * width
+            slot, hashed, words = slots[row], hashes[row], keys + row * width
             null = np.int64(nulls[row]) if len(nulls) else np.int64(0)
-            tag, slot = hashed >> np.uint64(32), np.int64(-1)
-            while buckets[bucket] != 0:
-                if (buckets[bucket] >> np.uint64(32)) == tag:
-                    slot = np.int64(buckets[bucket] & SLOT_MASK) - 1
-                    if same_key(base, fixed, texts, base + slot * stride, hashed, words, null):
-                        break
-                    slot = np.int64(-1)
-                bucket = after(at, bucket, buckets)
-            if slot < 0:
-                reason = _insert(place, at, buckets, bucket, hashed, words, null)
-                if reason:
-                    return -1 - row - reason * ROWS_MAX
+            record = base + slot * stride
+            if slot < 0 or not same_key(base, fixed, texts, record, hashed, words, null):
+                bucket = _search(place, at, buckets, ranks, hashed, words, null)
                 slot = np.int64(buckets[bucket] & SLOT_MASK) - 1
-            elif segment > 1:  # something was sealed
+                if slot < 0:
+                    reason = _insert(place, at, buckets, bucket, hashed, words, null)
+                    if reason:
+                        return -1 - row - reason * ROWS_MAX
+                    slots[row] = np.int64(buckets[bucket] & SLOT_MASK) - 1
+                    continue
+            if segment > 1:  # something was sealed
                 reason = keep_image(place, at, slot)
                 if reason:
                     return -1 - row - reason * ROWS_MAX
@@ -435,18 +448,12 @@ def find(
             if slots[row] >= 0:
                 slots[row] = prefetch_record(at, buckets, slots[row], hashes[row], base, stride)
         for row in range(first, stop):
-            bucket, hashed, words = slots[row], hashes[row], keys + row * width
-            slots[row] = -1
-            tag = hashed >> np.uint64(32)
+            slot, hashed, words = slots[row], hashes[row], keys + row * width
             null = np.int64(nulls[row]) if len(nulls) else np.int64(0)
-            while bucket >= 0 and buckets[bucket] != 0:
-                if (buckets[bucket] >> np.uint64(32)) == tag:
-                    slot = np.int64(buckets[bucket] & SLOT_MASK) - 1
-                    record = base + slot * stride
-                    if same_key(base, fixed, texts, record, hashed, words, null):
-                        slots[row] = slot
-                        break
-                bucket = after(at, bucket, buckets)
+            record = base + slot * stride
+            if slot >= 0 and not same_key(base, fixed, texts, record, hashed, words, null):
+                bucket = _search(place, at, buckets, ranks, hashed, words, null)
+                slots[row] = np.int64(buckets[bucket] & SLOT_MASK) - 1
 
 
 @njit(

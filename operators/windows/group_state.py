@@ -193,7 +193,10 @@ class GroupState:
         Returns:
             int64 (n,), indices into the fields of `state`.
         """
-        slots, missed = self._cache.look_up(slices, hashes, keys)
+        known = self._cache.look_up(slices, hashes, keys)
+        if known is None:
+            return self._entered(slices, hashes, keys)
+        slots, missed = known
         if not len(missed):
             return slots
         if len(missed) < len(slots):

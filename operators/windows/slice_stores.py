@@ -190,12 +190,12 @@ class SliceStores:
 
     def slots(self, slices: Int64s, hashes: Hashes, keys: Batch) -> Int64s:
         """Return the slot of each row's group; see `GroupState.slots`."""
-        if (slices[1:] < slices[:-1]).any():
+        begins = _begins(slices)
+        if begins is None:
             order = np.argsort(slices, kind="stable")
             slots = np.empty(len(slices), np.int64)
             slots[order] = self.slots(slices[order], hashes[order], keys.take(order))
             return slots
-        begins = [0, *(np.flatnonzero(slices[1:] != slices[:-1]) + 1).tolist()]
         runs: list[tuple[_Shared, int]] = []  # a store, and the first of its rows
         for begin in begins:
             shared = self._opened(int(slices[begin]))
@@ -351,6 +351,15 @@ def _places(slices: Int64s, had: Int64s) -> Int64s:
     place_of[had - had[0]] = np.arange(len(had))
     places: Int64s = place_of[slices - had[0]]
     return places
+
+
+def _begins(slices: Int64s) -> list[int] | None:
+    """Return where each run of rows of one slice begins; None if slices do not ascend."""
+    if len(slices) and (slices == slices[0]).all():
+        return [0]
+    if (slices[1:] < slices[:-1]).any():
+        return None
+    return [0, *(np.flatnonzero(slices[1:] != slices[:-1]) + 1).tolist()]
 
 
 @njit(cache=True, nogil=True)

@@ -57,20 +57,19 @@ class SlotCache:
         self._entries = np.full((_ENTRIES_MIN, 4), -1, np.int64)
         self._pause = 1  # in batches, once most rows of one miss
         self._paused = 0  # so many batches from now on
-        self._in_use = False  # by the batch at hand
 
-    def look_up(self, slices: Int64s, hashes: Hashes, keys: Batch) -> tuple[Int64s, Int64s]:
+    def look_up(self, slices: Int64s, hashes: Hashes, keys: Batch) -> tuple[Int64s, Int64s] | None:
         """Return the slot of each row as far as it is known, and the rows where it is not.
 
         Returns:
             slots: int64 (n,), −1 where unknown.
             missed: int64 (m,), the rows with −1, ascending.
+            None if it is bypassed.
         """
         rows = len(hashes)
-        self._in_use = self._exact_within >= 0 and not self._paused
-        if not self._in_use:
+        if self._exact_within < 0 or self._paused:
             self._paused = max(self._paused - 1, 0)
-            return np.full(rows, -1, np.int64), np.arange(rows)
+            return None
         slots, missed = np.empty(rows, np.int64), np.empty(rows, np.int64)
         valid = self._validity(keys)
         count = _look_up(self._entries, slices, hashes, valid, slots, missed)
@@ -81,8 +80,7 @@ class SlotCache:
         self, slices: Int64s, hashes: Hashes, keys: Batch, slots: Int64s, rows: Int64s
     ) -> None:
         """Remember the slots of these rows, which `look_up` missed; not of null keys."""
-        if self._in_use:
-            _enter(self._entries, slices, hashes, self._validity(keys), slots, rows)
+        _enter(self._entries, slices, hashes, self._validity(keys), slots, rows)
 
     def forget(self) -> None:
         """Forget all slots: those of a sealed store must be looked up before they are written."""

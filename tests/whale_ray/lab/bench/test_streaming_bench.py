@@ -25,6 +25,7 @@ from whale_ray.lab.bench.streaming import (
     batch_engines,
     bytewax_flows,
     handles,
+    many_keys,
     spark_queries,
     suite,
 )
@@ -200,6 +201,18 @@ def test_calls_of_handles_run(call: str, inputs: InputFiles) -> None:
     assert handles._cpu_ns(process, bids) > 0
 
 
+def test_the_loop_over_many_keys_counts_and_adds() -> None:
+    keys = np.random.default_rng(3).integers(0, 700, 5_000)
+    groups = np.zeros(1 << 10, many_keys._GROUP)
+    many_keys._add(groups, keys, 2 * keys)
+    found = groups[groups["key"] > 0]
+    counts = np.bincount(keys, minlength=700)
+    assert dict(zip(found["key"] - 1, found["count"], strict=True)) == {
+        key: count for key, count in enumerate(counts) if count
+    }
+    assert (found["total"] == 2 * (found["key"] - 1) * found["count"]).all()
+
+
 def without_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     kept = ("whale-ray, 1 worker", "whale-ray, 1 worker, mapped Arrow", "DuckDB batch, 1 thread")
     ours = tuple(one for one in SYSTEMS if one.name in kept)
@@ -207,6 +220,7 @@ def without_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(suite, "QUICK_EVENTS", 60_000)
     monkeypatch.setattr(handles, "QUICK_ROWS", 1_000)
     monkeypatch.setattr(handles, "REPETITIONS", 1)
+    monkeypatch.setattr(many_keys, "QUICK_KEYS", 1 << 10)
     monkeypatch.setenv("WHALE_RAY_PEERS", str(tmp_path))
 
 

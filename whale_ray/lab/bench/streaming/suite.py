@@ -30,6 +30,7 @@ from .inputs import (
 from .jobs import build, state_peak_bytes
 from .kept_cells import KeptCells
 from .loops import loop_rows
+from .many_keys import many_keys_rows
 from .systems import SYSTEMS
 from .timing import Measured
 from .workloads import MATRIX, WORKLOADS, Workload, workload_named
@@ -55,6 +56,7 @@ PARTS = (
     "disorder",
     "hosts",
     "loops",
+    "many-keys",
     "first-result",
     "bandwidth",
 )
@@ -158,6 +160,8 @@ def _rows(run: _StreamingRun, parts: tuple[str, ...], quick: bool) -> list[Bench
         rows += host_rows(inputs(), run.notes)
     if "loops" in parts:
         rows += [*loop_rows(quick), *aggregating_loop_rows(quick)]
+    if "many-keys" in parts:
+        rows += many_keys_rows(quick)
     if "first-result" in parts:
         rows += first_result_rows(quick)
     return rows
