@@ -47,9 +47,9 @@ Int64s = npt.NDArray[np.int64]
 
 def many_keys_rows(quick: bool) -> list[BenchRow]:
     """Measure a count, and a count and a sum."""
-    from .... import functions as F  # noqa: N812
+    from .... import functions
 
-    count, total = F.count().alias("rows"), F.sum("value").alias("total")
+    count, total = functions.count().alias("rows"), functions.sum("value").alias("total")
     keys = QUICK_KEYS if quick else KEYS
     return [_row("count", [count], keys), _row("count and sum", [count, total], keys)]
 
@@ -58,9 +58,16 @@ class _Nowhere(Output):
     """No result is asked for while rows come."""
 
     def emit(self, batch: Any, times: Any = None) -> None:
+        """Refuse rows."""
         raise AssertionError
 
-    emit_to = emit_rows = emit  # type: ignore[assignment]
+    def emit_to(self, output: str, rows: Any, times: Any = None) -> None:
+        """Refuse rows."""
+        raise AssertionError
+
+    def emit_rows(self, rows: Any) -> None:
+        """Refuse rows."""
+        raise AssertionError
 
 
 def _row(name: str, aggregates: Sequence[Aggregate], keys: int) -> BenchRow:
