@@ -67,7 +67,7 @@ def load_quickly(dispatcher: object) -> None:
         found = cache._load_overload(signature, target)
         return _load_from_beside_source(cache, signature, target) if found is None else found
 
-    cache.load_overload = loads
+    cache.load_overload = _reads_or(loads, lambda: None)  # its machine code may be damaged
 
 
 def _stamp_of(cache: Any) -> tuple[object, object]:

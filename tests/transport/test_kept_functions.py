@@ -196,6 +196,18 @@ def test_what_is_kept_beside_the_source_is_read_though_another_folder_is_written
     assert len(list(chosen.rglob("*.nbi"))) == 2
 
 
+def test_machine_code_that_cannot_be_read_is_compiled_anew(package: Package) -> None:
+    for path in package.files("nbc"):
+        damaged = path.read_bytes().replace(b"BC\xc0\xde", b"BC\x00\x00")  # LLVM's signature
+        assert damaged != path.read_bytes()
+        path.write_bytes(damaged)
+    kernels, argument = package.load("Before")
+    load_kept_versions(kernels)
+    assert not kernels.following.overloads
+    check(kernels, argument, hits=(0, 0))
+    check(*package.load("Before"), hits=(1, 1))
+
+
 def test_a_source_whose_machine_code_could_not_be_written(
     package: Package, monkeypatch: pytest.MonkeyPatch
 ) -> None:
