@@ -17,6 +17,7 @@ from .arrow_reader import (
 from .base import Source
 from .divided_files import DividedFiles
 from .files import FileSet, PathLike, check_likeness, likeness
+from .parquet_footer import check_footer
 from .progress import Place, Progress
 from .read_ahead import read_ahead
 
@@ -148,6 +149,7 @@ def _open(path: str) -> pq.ParquetFile:
         )
         file = opened()
         _ = file.schema_arrow.names  # decodes the names, which may be damaged
+        check_footer(path, file.metadata)
         coded = _coded_texts(file)
         if not coded:
             return file
