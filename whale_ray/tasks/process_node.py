@@ -57,7 +57,7 @@ class ProcessNode(Node):
         self.keeps_views = buffer is not None
         self._empty: list[Batch | None] = [None] * ports
         self._passed_on_ns = WATERMARK_NONE
-        self._idle = self._idle_waits = False
+        self._idle = False
         self._portions: Iterator[None] | None = None
         self._time_ns = WATERMARK_NONE  # of the rows of these portions
         self._go_on_behind = self._pass_watermark_on
@@ -192,19 +192,13 @@ class ProcessNode(Node):
         assert self._portions is not None
         with self._output.during(self._time_ns, 0), self.guard():
             self.has_more = next(self._portions, _LAST) is not _LAST
-        if self.has_more:
-            return
-        self._portions = None
-        self._go_on_behind()
-        if self._idle_waits:
-            self.set_idle(self._idle)
+        if not self.has_more:
+            self._portions = None
+            self._go_on_behind()
 
     def set_idle(self, idle: bool) -> None:
         """Pass on whether its inputs are idle, unless rows are kept back: they come before."""
         self._idle = idle
-        self._idle_waits = self.has_more
-        if self.has_more:
-            return
         self._take_gathered()
         if not self._output.waiting_rows:
             self._downstream.set_idle(idle)

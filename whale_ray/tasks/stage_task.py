@@ -68,6 +68,7 @@ class StageTask:
         self._null_keys: dict[str, int] = {}
         self._late = late
         self._may_idle = self._idle = False
+        self._has_risen = False  # the watermark of all inputs, since the head was told
         self._keep_views = tuple(node for node in self.nodes if node.keeps_views)
         self._limit_waiting = tuple(node for node in self.nodes if node.limits_waiting)
         self._producers = tuple(inputs)
@@ -140,36 +141,49 @@ class StageTask:
     def advance(self, edge: int, source: int, watermark_ns: int) -> None:
         """Take a producer's watermark, and pass on how far all inputs have come together."""
         if self._watermarks.update((edge, source), watermark_ns):
-            self._pass_watermark_on()
-        if self._may_idle:
-            self._pass_idleness_on()
+            self._has_risen = True
+        if self._has_risen or self._may_idle:
+            self._tell_head()
+            self._emit_more()
 
     def set_idle(self, edge: int, source: int, idle: bool) -> None:
-        """Take whether a producer is idle, and pass on what follows from it for all together."""
-        if self._watermarks.set_idle((edge, source), idle):
-            self._pass_watermark_on()
-        self._may_idle = True
-        self._pass_idleness_on()
+        """Take whether a producer is idle, and pass on what follows from it for all together.
 
-    def _pass_watermark_on(self) -> None:
-        if self._watermarks.ended:
-            self._head.end()
+        One that is idle no longer has sent a message. A watermark that follows from that waits for
+        `advance`, which takes the message's own one: its rows come before both.
+        """
+        if self._watermarks.set_idle((edge, source), idle):
+            self._has_risen = True
+        self._may_idle = True
+        if idle:
+            self._tell_head()
+            self._emit_more()
         else:
-            self._head.advance(self._watermarks.current_ns)
-        self._emit_more()
+            self._tell_idleness()
+
+    def _tell_head(self) -> None:
+        """Tell the head what is new of its inputs, unless it has more to emit before."""
+        if self._has_risen and not self._head.has_more:
+            self._has_risen = False
+            if self._watermarks.ended:
+                self._head.end()
+            else:
+                self._head.advance(self._watermarks.current_ns)
+        self._tell_idleness()
+
+    def _tell_idleness(self) -> None:
+        if self._watermarks.idle != self._idle and not self._head.has_more:
+            self._idle = self._watermarks.idle
+            self._head.set_idle(self._idle)
 
     def _emit_more(self) -> bool:
         """Let the head emit what it has more, unless an output is full; return whether it did."""
         emitted = False
         while self._head.has_more and not (self.paused or self.blocked):
             self._head.go_on()
+            self._tell_head()
             emitted = True
         return emitted
-
-    def _pass_idleness_on(self) -> None:
-        if self._watermarks.idle != self._idle:
-            self._idle = self._watermarks.idle
-            self._head.set_idle(self._idle)
 
     def begin(self, board: WatermarkBoard) -> None:
         """Let a source join the board; note whether no producer can reach the head.

@@ -138,6 +138,32 @@ def test_rows_come_in_portions_while_the_output_takes_them(name: str, ends: bool
     assert epochs.ended if ends else sink.taken[-1] == "marker 1"
 
 
+@pytest.mark.parametrize("name", JOINS)
+def test_a_second_watermark_follows_the_first_one(name: str) -> None:
+    task, sink = waiting(JOINS[name])
+    task.advance(1, 0, 2 * LATER_NS)
+    task.advance(0, 0, LATER_NS)  # of a message that says also that its producer is idle
+    assert task.has_more
+    task.set_idle(0, 0, True)
+    while task.has_more:
+        sink.blocked = False
+        assert task.poll(0)
+    assert sink.rows == Counter(range(ROWS))
+    assert sink.taken[-2:] == [f"watermark {LATER_NS}", f"watermark {2 * LATER_NS}"]
+
+
+def test_rows_that_end_idleness_come_before_the_watermark_that_follows() -> None:
+    task, sink = waiting(JOINS["window"])
+    task.advance(1, 0, LATER_NS)
+    for producer in (1, 0):
+        task.set_idle(producer, 0, True)
+    task.set_idle(1, 0, False)
+    assert not task.has_more
+    task.advance(1, 0, LATER_NS)
+    assert task.has_more
+    assert sink.taken[-3:-1] == ["idle True", "idle False"]
+
+
 def test_idleness_follows_the_watermark() -> None:
     task, sink = waiting(JOINS["window"])
     task.advance(0, 0, LATER_NS)
