@@ -399,11 +399,23 @@ class AggregateWindows(TimeWindows):
             for slots in self._state.by_place(self._state.scan(slices[0])):
                 self._emit(self._state, slots, window, out)
             return
-        for _, slots in self._scanned(slices):
-            for others in self._state.by_place(slots):
-                self._merge(others)
+        for slots in self._merge_order(slices):
+            self._merge(slots)
         self._emit(self._merged, self._merged.scan(self._merges), window, out)
         self._end_merge()
+
+    def _merge_order(self, slices: Sequence[int]) -> Iterator[Int64s]:
+        """Yield the groups of slices, those of a key by slice: its first value is in the first one.
+
+        Groups on the disk are met in the order in which they lie, so there each slice is by itself.
+        """
+        if not self._state.spills:
+            yield from (slots for _, slots in self._scanned(slices))
+            return
+        for slice_ in slices:
+            slots = self._state.scan(slice_)
+            if len(slots):
+                yield from self._state.by_place(slots)
 
     def _emit_windows(self, windows: Sequence[int], out: Output) -> None:
         """Emit all rows of windows; of those without overlap in one batch, as there may be many."""

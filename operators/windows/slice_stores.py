@@ -190,6 +190,8 @@ class SliceStores:
 
     def slots(self, slices: Int64s, hashes: Hashes, keys: Batch) -> Int64s:
         """Return the slot of each row's group; see `GroupState.slots`."""
+        if not len(slices):
+            return _NO_SLOTS
         begins = _begins(slices)
         if begins is None:
             order = np.argsort(slices, kind="stable")
@@ -355,7 +357,7 @@ def _places(slices: Int64s, had: Int64s) -> Int64s:
 
 def _begins(slices: Int64s) -> list[int] | None:
     """Return where each run of rows of one slice begins; None if slices do not ascend."""
-    if len(slices) and (slices == slices[0]).all():
+    if (slices == slices[0]).all():
         return [0]
     if (slices[1:] < slices[:-1]).any():
         return None

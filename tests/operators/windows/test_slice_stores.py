@@ -43,7 +43,7 @@ class SlicesAndGroups(RuleBasedStateMachine):
         self.model: dict[int, dict[str | None, int]] = {}
         self.first_open = -5
 
-    @rule(rows=st.lists(st.tuples(st.integers(0, 6), KEY), min_size=1, max_size=60))
+    @rule(rows=st.lists(st.tuples(st.integers(0, 6), KEY), max_size=60))
     def enter(self, rows):
         slices = np.array([self.first_open + ahead for ahead, _ in rows], np.int64)
         keys = keys_of([key for _, key in rows])
