@@ -9,7 +9,8 @@ of whale-ray may refer to classes that have been renamed since.
 It writes the index before the file, and two processes may choose the same file. One that ends in
 between leaves an index that names the code of an earlier source; two that begin at once leave one
 that names code for other types, or another processor. That would be called without a word, and give
-wrong results. So a file says what it is of, and is used for nothing else.
+wrong results. So a file says what it is of, and is used for nothing else. Its code has a checksum:
+damaged code can end the process in LLVM, which raises nothing.
 
 Numba has no public way to intervene: `Dispatcher._cache`, the methods and attributes of a
 `FunctionCache` and of an `IndexDataCacheFile` that are used here, and `rtsys.initialize` are the
@@ -21,9 +22,11 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import pickle
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
+from zlib import crc32
 
 from numba.core.caching import IndexDataCacheFile
 from numba.core.compiler_lock import global_compiler_lock
@@ -119,20 +122,22 @@ def treat_unusable_as_missing(dispatcher: object) -> None:
 
 
 def _tell_versions_apart(file: Any) -> None:
-    """Write with a compiled version what it is of, and compare that when it is read."""
+    """Write with a compiled version what it is of, and a checksum; compare both when reading it."""
     if not hasattr(file, "_source_stamp"):
         return
     save, load = file.save, file.load
 
     def saves(key: object, data: object) -> None:
-        save(key, (file._source_stamp, key, data))
+        code = file._dump(data)
+        save(key, (file._source_stamp, key, crc32(code), code))
 
     def loads(key: object) -> Any:
         kept = load(key)
         if kept is None:
             return None
-        stamp, of, data = kept
-        return data if (stamp, of) == (file._source_stamp, key) else None
+        stamp, of, checksum, code = kept
+        is_it = (stamp, of, checksum) == (file._source_stamp, key, crc32(code))
+        return pickle.loads(code) if is_it else None  # noqa: S301  # as all that numba keeps
 
     file.save, file.load = saves, loads
 

@@ -208,6 +208,16 @@ def test_machine_code_that_cannot_be_read_is_compiled_anew(package: Package) -> 
     check(*package.load("Before"), hits=(1, 1))
 
 
+@pytest.mark.parametrize("part", [0.25, 0.5, 0.75])
+def test_machine_code_with_a_flipped_bit_is_never_loaded(package: Package, part: float) -> None:
+    """LLVM may end the process of it, or run what is there."""
+    for path in package.files("nbc"):
+        code = bytearray(path.read_bytes())
+        code[int(part * len(code))] ^= 4
+        path.write_bytes(code)
+    check(*package.load("Before"), hits=(0, 0))
+
+
 def test_a_source_whose_machine_code_could_not_be_written(
     package: Package, monkeypatch: pytest.MonkeyPatch
 ) -> None:
