@@ -28,6 +28,7 @@ from .group_state import CHANGED, GroupState
 from .grouping import SLICE
 from .held_deltas import HeldDeltas, are_different, chosen_rows
 from .sealed_windows import dated
+from .slice_stores import scan_together
 from .slices import WholeInput, slices_of
 from .time_windows import NO_WATERMARK_NS, TimeWindows
 from .trigger import Trigger
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["AggregateWindows"]
 
 Int64s = npt.NDArray[np.int64]
-
-_TOGETHER_ROWS = 1 << 16
-"""So many groups are dumped, or merged, at a time."""
 
 
 class AggregateWindows(TimeWindows):
@@ -314,30 +312,12 @@ class AggregateWindows(TimeWindows):
         self._merge_held()
         self._empty_memtable()
         yield Batch.empty(self._input)
-        for slices, slots in self._scanned(self._state.slices, nodes):
+        for slices, slots in scan_together(self._state.scan, self._state.slices, nodes):
             parts = [(np.arange(len(slots)), self._state.dump(slots, sets=False))]
             for rows, columns in (*parts, *self._state.dump_sets(slots)):
                 keys = self._state.keys_of(slots[rows])
                 batch = with_columns(keys, {SLICE: Column.of(slices[rows]), **columns})
                 yield dated(batch, self._latest_ns)
-
-    def _scanned(
-        self, slices: Sequence[int], nodes: Int64s | None = None
-    ) -> Iterator[tuple[Int64s, Int64s]]:
-        """Yield the slices and slots of all groups of some nodes, those of small slices together.
-
-        Each batch of a dump becomes a file of a checkpoint, and is brought to the disk by itself.
-        """
-        of, slots, rows = list[Int64s](), list[Int64s](), 0
-        for slice_ in slices:
-            slots.append(self._state.scan(slice_, nodes))
-            of.append(np.full(len(slots[-1]), slice_, np.int64))
-            rows += len(slots[-1])
-            if rows >= _TOGETHER_ROWS:
-                yield np.concatenate(of), np.concatenate(slots)
-                of, slots, rows = [], [], 0
-        if rows:
-            yield np.concatenate(of), np.concatenate(slots)
 
     def load(self, batch: Batch) -> None:
         """See `Process.load`; the memory for state may be used up: StateFullError."""
@@ -409,12 +389,9 @@ class AggregateWindows(TimeWindows):
 
         Groups on the disk are met in the order in which they lie, so there each slice is by itself.
         """
-        if not self._state.spills:
-            yield from (slots for _, slots in self._scanned(slices))
-            return
-        for slice_ in slices:
-            slots = self._state.scan(slice_)
-            if len(slots):
+        alone = [(one,) for one in slices] if self._state.spills else [slices]
+        for together in alone:
+            for _, slots in scan_together(self._state.scan, together):
                 yield from self._state.by_place(slots)
 
     def _emit_windows(self, windows: Sequence[int], out: Output) -> None:

@@ -9,7 +9,7 @@ What others leave behind meanwhile is deleted group by group once it is more tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ...state.sealed_records import SealedRecords
     from ...state.store import KeyedStore
 
-__all__ = ["SHARED_GROUPS", "SealedStore", "SliceStores", "keys_in_slices"]
+__all__ = ["SHARED_GROUPS", "SealedStore", "SliceStores", "keys_in_slices", "scan_together"]
 
 Int64s = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -45,6 +45,9 @@ _SPAN_MAX = 1 << 14
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIXER = np.uint64(0xFF51AFD7ED558CCD)
 _NO_SLOTS = np.empty(0, np.int64)
+
+_TOGETHER_ROWS = 1 << 16
+"""From so many groups on slices are yielded: each time becomes a file of a checkpoint."""
 
 
 def keys_in_slices(keys: Schema) -> Schema:
@@ -353,6 +356,28 @@ def _places(slices: Int64s, had: Int64s) -> Int64s:
     place_of[had - had[0]] = np.arange(len(had))
     places: Int64s = place_of[slices - had[0]]
     return places
+
+
+def scan_together(
+    scan: Callable[[int, Int64s | None], Int64s], slices: Sequence[int], nodes: Int64s | None = None
+) -> Iterator[tuple[Int64s, Int64s]]:
+    """Yield the slices and slots of all groups of slices, those of small slices together.
+
+    Args:
+        scan: returns the slots of a slice's groups of some virtual nodes, see `SliceStores.scan`.
+        slices: numbers of slices.
+        nodes: the virtual nodes; None is all.
+    """
+    of, slots, rows = list[Int64s](), list[Int64s](), 0
+    for slice_ in slices:
+        slots.append(scan(slice_, nodes))
+        of.append(np.full(len(slots[-1]), slice_, np.int64))
+        rows += len(slots[-1])
+        if rows >= _TOGETHER_ROWS:
+            yield np.concatenate(of), np.concatenate(slots)
+            of, slots, rows = [], [], 0
+    if rows:
+        yield np.concatenate(of), np.concatenate(slots)
 
 
 def _begins(slices: Int64s) -> list[int] | None:

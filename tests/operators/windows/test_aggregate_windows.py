@@ -22,7 +22,7 @@ from tests.operators.windows.driving import (
     drive,
 )
 from whale_ray.configs.errors import BadRowError
-from whale_ray.operators.windows import aggregate_windows
+from whale_ray.operators.windows import slice_stores
 from whale_ray.operators.windows.aggregate_windows import AggregateWindows
 from whale_ray.operators.windows.aggregation import Aggregation
 from whale_ray.operators.windows.specifications import TimeWindow
@@ -225,7 +225,7 @@ def test_slices_are_dumped_together_and_another_object_goes_on_with_them(
     for events, _ in drawn:
         if events:
             process.on_batch(batch_of(events), out)
-    with mock.patch.object(aggregate_windows, "_TOGETHER_ROWS", rows_at_once):
+    with mock.patch.object(slice_stores, "_TOGETHER_ROWS", rows_at_once):
         dumped = list(process.dump(np.arange(1 << 10)))
     groups = [batch for batch in dumped[1:] if batch.schema == dumped[1].schema]  # without sets
     slices = [set(batch["#slice"].tolist()) for batch in groups]
