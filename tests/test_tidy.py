@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 import io
 import re
 import subprocess
@@ -60,6 +61,22 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(source_of(path), filename=str(path))
 
 
+@functools.cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """Return all nodes of a file's syntax tree."""
+    return tuple(ast.walk(tree_of(path)))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def without_garbage_collection() -> Iterator[None]:
+    """Trees of all files are millions of objects, which the collector would look through often."""
+    gc.disable()
+    yield
+    for cached in (tree_of, nodes_of, comments_of):
+        cached.cache_clear()
+    gc.enable()
+
+
 def name_of(path: Path) -> str:
     """Return a file's path as the messages give it."""
     return path.relative_to(ROOT).as_posix()
@@ -67,7 +84,7 @@ def name_of(path: Path) -> str:
 
 def calls_in(path: Path) -> Iterator[tuple[ast.Call, str]]:
     """Yield the calls of a file with the dotted name of what is called, as far as it is one."""
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Call):
             yield node, ast.unparse(node.func)
 
@@ -103,7 +120,7 @@ def test_no_function_is_too_long():
     offenders = [
         f"{name_of(path)}:{node.lineno} {node.name}"
         for path in PRODUCT + TESTS + DOCUMENTS
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         and (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES_MAX
     ]
@@ -147,7 +164,7 @@ def test_no_bare_except():
     offenders = [
         f"{name_of(path)}:{node.lineno}"
         for path in PRODUCT + TESTS + DOCUMENTS
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.ExceptHandler) and node.type is None
     ]
     assert not offenders
@@ -159,7 +176,7 @@ def test_nothing_depends_on_pythons_hash():
     for path in PRODUCT:
         allowed = {
             id(call)
-            for node in ast.walk(tree_of(path))
+            for node in nodes_of(path)
             if isinstance(node, ast.FunctionDef) and node.name == "__hash__"
             for call in ast.walk(node)
         }
@@ -182,7 +199,7 @@ def test_clock_and_randomness_are_passed_in(module):
     for path in PRODUCT:
         if name_of(path) == CLOCK:
             continue
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value) == module:
                 used = {node.attr} & banned
             elif isinstance(node, ast.ImportFrom) and node.module == module:
@@ -272,7 +289,7 @@ def test_test_files_have_names_of_their_own_and_are_no_packages():
 def test_no_two_classes_share_a_name():
     places: dict[str, list[str]] = {}
     for path in PRODUCT:
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(f"{name_of(path)}:{node.lineno}")
     assert not {name: where for name, where in places.items() if len(where) > 1}
