@@ -100,6 +100,7 @@ def emitted(join: Any, lefts: list[Batch], rights: list[Batch], budget: StateBud
     return out.rows, taken, spilled
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ANSWERS)
 def test_keys_and_indexes_go_to_the_disk(name: str, kind: str) -> None:
