@@ -315,7 +315,8 @@ class DetachedRunner(_ControllerRunner):
         super().__init__(job_id, controller)
         try:
             ray.get(controller.start_detached.remote())
-            controller.leave.remote()
+        except ActorUnavailableError:
+            pass  # the controller died, not the job: Ray restarts it, and it goes on by itself
         except RayTaskError as error:
             if isinstance(error.cause, WhaleError):
                 raise error.cause from None
@@ -323,6 +324,8 @@ class DetachedRunner(_ControllerRunner):
         except RuntimeEnvSetupError as error:
             msg = f"Ray cannot set the runtime_env up: {_reason(error)}"
             raise ResourceError(msg) from error
+        finally:
+            controller.leave.remote()
 
     def state(self) -> str:
         """Return the job's state, or "gone" after its end."""
