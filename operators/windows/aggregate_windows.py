@@ -389,9 +389,9 @@ class AggregateWindows(TimeWindows):
 
         Groups on the disk are met in the order in which they lie, so there each slice is by itself.
         """
-        alone = [(one,) for one in slices] if self._state.spills else [slices]
-        for together in alone:
-            for _, slots in scan_together(self._state.scan, together):
+        parts = [[one] for one in slices] if self._state.spills else [slices]
+        for part in parts:
+            for _, slots in scan_together(self._state.scan, part):
                 yield from self._state.by_place(slots)
 
     def _emit_windows(self, windows: Sequence[int], out: Output) -> None:
