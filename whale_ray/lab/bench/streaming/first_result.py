@@ -128,7 +128,12 @@ def _run(copy: Path, kept: Path | None, *arguments: str) -> str:
     if kept is not None:
         environment[_VARIABLE] = str(kept)
     ran = subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, *arguments],
+        cwd=copy,  # Python looks there first
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if ran.returncode:
         msg = f"the process that is measured failed: {ran.stderr.strip()[-500:]}"
