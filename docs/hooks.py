@@ -183,7 +183,7 @@ GENERATED: dict[str, Callable[[str], str]] = {
     "settings": _settings,
     "metrics": _metrics,
     "tuning-optimize": _optimize_output,
-    "picture-of-rooms": _picture("rooms"),
+    "picture-of-packages": _picture("packages"),
     "picture-of-a-batch": _picture("way_of_a_batch"),
     "picture-of-one-to-many": _picture("one_to_many"),
 }

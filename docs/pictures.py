@@ -1,6 +1,6 @@
 """The drawings of the documentation, as SVG made from the sources.
 
-- `rooms`: every package, in layers; where a package stands follows from its imports.
+- `packages`: every package, in layers; where a package stands follows from its imports.
 - `way_of_a_batch`: what a batch meets from a source to a sink on another host, with the names that
   stand for each step in the code; tests look these names up.
 - `one_to_many`: what happens to one row for all instances.
@@ -65,11 +65,11 @@ def arrow(path: str) -> str:
     return f'<path class="arrow" d="{path}"/>'
 
 
-# --- the rooms ------------------------------------------------------------------------------
+# --- the packages ------------------------------------------------------------------------------
 
 
-def room_folders() -> dict[str, Path]:
-    """Return the folder of every room: the four parts, and the packages of `whale_ray/`."""
+def package_folders() -> dict[str, Path]:
+    """Return the folder of every package: the four parts, and the packages of `whale_ray/`."""
     inner = sorted(path.parent for path in (ROOT / "whale_ray").glob("*/__init__.py"))
     found = {name: ROOT / name for name in PARTS}
     return found | {path.name: path for path in inner if path.name not in PARTS}
@@ -93,42 +93,42 @@ def imports(path: Path) -> Iterator[str]:
             waiting += node.body
 
 
-def room_imports() -> dict[str, set[str]]:
-    """Return which rooms each room imports when it is loaded (not types, not what is late)."""
-    folders = room_folders()
+def package_imports() -> dict[str, set[str]]:
+    """Return which packages each package imports when it is loaded (not types, not what is late)."""
+    folders = package_folders()
     found: dict[str, set[str]] = {}
-    for room, folder in folders.items():
+    for package, folder in folders.items():
         names = {name for path in folder.rglob("*.py") for name in imports(path)}
         parts = {name.split(".")[1] for name in names if name.startswith("whale_ray.")}
-        found[room] = (parts & set(folders)) - {room}
+        found[package] = (parts & set(folders)) - {package}
     return found
 
 
 def layers(needs: Mapping[str, set[str]]) -> list[list[str]]:
-    """Return the rooms, lowest first; each imports rooms of lower layers, or of its own circle."""
-    reached = {room: _reachable(room, needs) for room in needs}
+    """Return the packages, lowest first; each imports packages of lower layers, or of its own circle."""
+    reached = {package: _reachable(package, needs) for package in needs}
     depth: dict[str, int] = {}
 
-    def depth_of(room: str) -> int:
-        if room not in depth:
-            circle = {other for other in reached[room] if room in reached[other]} | {room}
+    def depth_of(package: str) -> int:
+        if package not in depth:
+            circle = {other for other in reached[package] if package in reached[other]} | {package}
             below = set().union(*(needs[one] for one in circle)) - circle
             for one in circle:
                 depth[one] = 0
             level = 1 + max(map(depth_of, below), default=-1)
             for one in circle:
                 depth[one] = level
-        return depth[room]
+        return depth[package]
 
     found: list[list[str]] = [[] for _ in range(1 + max(map(depth_of, needs)))]
-    for room in needs:
-        found[depth[room]].append(room)
+    for package in needs:
+        found[depth[package]].append(package)
     return found
 
 
-def _reachable(room: str, needs: Mapping[str, set[str]]) -> set[str]:
+def _reachable(package: str, needs: Mapping[str, set[str]]) -> set[str]:
     found: set[str] = set()
-    waiting = list(needs[room])
+    waiting = list(needs[package])
     while waiting:
         if (one := waiting.pop()) not in found:
             found.add(one)
@@ -136,18 +136,18 @@ def _reachable(room: str, needs: Mapping[str, set[str]]) -> set[str]:
     return found
 
 
-def rooms() -> str:
-    """Draw every room as a box, in layers: a room imports rooms of lower layers only."""
+def packages() -> str:
+    """Draw every package as a box, in layers."""
     width, gap, y = 900, 12, 0
-    folders = room_folders()
+    folders = package_folders()
     shapes: list[str] = []
-    for level in layers(room_imports())[::-1]:
+    for level in layers(package_imports())[::-1]:
         each = (width - gap * (len(level) - 1)) // len(level)
-        notes = [textwrap.wrap(_summary(folders[room]), (each - 24) // 6) for room in level]
+        notes = [textwrap.wrap(_summary(folders[package]), (each - 24) // 6) for package in level]
         height = 40 + 16 * max(map(len, notes))
-        for column, (room, note) in enumerate(zip(level, notes, strict=True)):
+        for column, (package, note) in enumerate(zip(level, notes, strict=True)):
             x = column * (each + gap)
-            shapes += [box(x, y, each, height), text(x + 12, y + 22, f"{room}/", "name")]
+            shapes += [box(x, y, each, height), text(x + 12, y + 22, f"{package}/", "name")]
             shapes += [text(x + 12, y + 42 + 16 * i, line, "note") for i, line in enumerate(note)]
         y += height + gap
     title = "The packages of whale-ray in layers, each importing packages of lower layers only"

