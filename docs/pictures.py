@@ -94,7 +94,7 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def package_imports() -> dict[str, set[str]]:
-    """Return which packages each package imports when it is loaded (not types, not what is late)."""
+    """Return which packages each one imports when it is loaded (not types, not what is late)."""
     folders = package_folders()
     found: dict[str, set[str]] = {}
     for package, folder in folders.items():
@@ -105,7 +105,7 @@ def package_imports() -> dict[str, set[str]]:
 
 
 def layers(needs: Mapping[str, set[str]]) -> list[list[str]]:
-    """Return the packages, lowest first; each imports packages of lower layers, or of its own circle."""
+    """Return the packages, lowest first; each imports lower ones, or those of its own circle."""
     reached = {package: _reachable(package, needs) for package in needs}
     depth: dict[str, int] = {}
 
