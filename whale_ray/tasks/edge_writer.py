@@ -130,7 +130,12 @@ class EdgeWriter:
 
     @property
     def deadline_ns(self) -> int | None:
-        """When the next slice or watermark is due, monotonic ns; None if nothing waits."""
+        """When the next slice or watermark is due, monotonic ns.
+
+        None if nothing waits, or while a ring is full: nothing is cut before it has room.
+        """
+        if self._waits:
+            return None
         deadline = self._slicer.deadline_ns
         if self._advanced_at_ns is None:
             return deadline

@@ -136,6 +136,31 @@ def test_a_marker_takes_room_that_a_limit_leaves_free() -> None:
     assert written.aligner.epoch == 1
 
 
+def test_nothing_is_due_while_a_ring_is_full() -> None:
+    """Else the worker would not sleep until the reader rings, and take the reader's processor."""
+    written = Written()
+    writer = written.writers[0]
+    written.emit(0, range(3))
+    assert writer.deadline_ns == 10**9
+    writer.pump(10**9)
+    written.channel.limit_in_flight(1)
+    written.emit(0, range(3, 6))
+    writer.advance(7)
+    writer.pump(3 * 10**9)
+    written.emit(0, range(6, 9))
+    writer.advance(8)
+    assert writer.blocked
+    assert writer.deadline_ns is None
+    reader = written.reader()
+    while reader.poll(0):
+        writer.pump(3 * 10**9)
+    assert writer.deadline_ns == 4 * 10**9
+    writer.pump(4 * 10**9)
+    while reader.poll(0):
+        pass
+    assert written.rows == [(0, value) for value in range(9)]
+
+
 def test_an_end_comes_in_place_of_a_marker() -> None:
     written = Written()
     written.writers[0].end()
