@@ -1,23 +1,20 @@
 """`Sealing`: what checkpoints and handovers ask of the state of an operator on one worker.
 
-A coordinator calls five methods, whatever the operator is. State that can do more than that says so
-by its type: `Survives`, `KeepsBeside`. An *epoch* is a number; those of one
-operator increase. Between `seal(n)` and `release(n)` the operator can go back to what it kept at
-the seal, and its state of any virtual nodes can be returned as rows and taken by other instances.
+Ready-made operators with state are `Sealing`. State that can do more than that says so by its type:
+`Survives`, `KeepsBeside`. An *epoch* is a number; those of one operator increase. Between `seal(n)`
+and `release(n)` the operator can go back to what it kept at the seal, and its state of any virtual
+nodes can be returned as rows and taken by other instances.
 
-`state_of` gives every operator this contract. Ready-made operators fulfil it themselves; for a
-user's class that defines `dump` and `load` they are all that is needed; of any other the object is
-pickled, and stays whole.
+The functions below do the same for every operator: of a user's class that defines `dump` and `load`
+these are all that is needed; of any other the object is pickled, and stays whole.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..configs.errors import UsageError
-from ..state.watermarks import WATERMARK_NONE
 from .process import CoProcess, InstanceContext, Process, call_method, gives_rows
 from .snapshots import StateChunk, Survivor
 
@@ -35,7 +32,6 @@ __all__ = [
     "Survives",
     "beside_of",
     "chunks_of",
-    "state_of",
     "survivor_of",
     "take_beside",
     "take_chunks",
@@ -179,110 +175,11 @@ class SealingByDump(Sealing):
         self._epochs.release(epoch)
 
 
-class _ObjectState(Sealing):
-    """The state of a user's operator, whose object is replaced when it goes back.
-
-    Attributes:
-        operator: the object now.
-    """
-
-    def __init__(
-        self,
-        operator: Operator,
-        context: InstanceContext,
-        renew: Callable[[int], Operator],
-        watermark_ns: Callable[[], int],
-    ) -> None:
-        self.operator, self._context = operator, context
-        self._renew, self._watermark_ns = renew, watermark_ns
-        self._epochs: Epochs[tuple[int, Any]] = Epochs()
-
-    def seal(self, epoch: int) -> None:
-        """See `Sealing.seal`."""
-        self._epochs.add(epoch, (self._watermark_ns(), self._kept()))
-
-    def roll_back(self, epoch: int) -> None:
-        """See `Sealing.roll_back`."""
-        watermark_ns, kept = self._epochs.back_to(epoch)
-        self.operator = self._renew(watermark_ns)
-        self._restore(kept)
-
-    def release(self, epoch: int) -> None:
-        """See `Sealing.release`."""
-        self._epochs.release(epoch)
-
-    def dump(self, nodes: npt.NDArray[np.int64]) -> Iterable[Batch]:
-        """See `Sealing.dump`; raise UsageError if the operator does not define it."""
-        if not gives_rows(self.operator):
-            name = type(self.operator).__name__
-            msg = f"the state of {name} moves whole: define dump and load to move it by key"
-            raise UsageError(msg)
-        return self.operator.dump(nodes)
-
-    def load(self, batch: Batch) -> None:
-        """See `Sealing.load`."""
-        self.operator.load(batch)
-
-    @abstractmethod
-    def _kept(self) -> Any:
-        """Return what to keep of the object."""
-
-    @abstractmethod
-    def _restore(self, kept: Any) -> None:
-        """Give a new object what was kept of an earlier one."""
-
-
-class _RowsState(_ObjectState):
-    """Level "rows": kept as a dump of all virtual nodes."""
-
-    def _kept(self) -> list[Batch]:
-        return _dumped(self.operator, self._context)
-
-    def _restore(self, kept: list[Batch]) -> None:
-        for batch in kept:
-            self.operator.load(batch)
-
-
-class _OpaqueState(_ObjectState):
-    """Level "opaque": kept as the pickled attributes of the object."""
-
-    def _kept(self) -> bytes:
-        from .pickled_attributes import pickled_attributes
-
-        return pickled_attributes(vars(self.operator), self._context)
-
-    def _restore(self, kept: bytes) -> None:
-        from .pickled_attributes import attributes_of
-
-        vars(self.operator).update(attributes_of(kept, self._context))
-
-
 def _dumped(operator: Sealing | Operator, context: InstanceContext) -> list[Batch]:
     """Return a dump of all virtual nodes, copied: what an operator keeps may continue changing."""
     import numpy as np
 
     return [batch.copy() for batch in operator.dump(np.arange(context.virtual_nodes))]
-
-
-def state_of(
-    operator: Operator,
-    context: InstanceContext,
-    renew: Callable[[int], Operator],
-    watermark_ns: Callable[[], int] = lambda: WATERMARK_NONE,
-) -> Sealing:
-    """Return the state of an operator's object, which was opened.
-
-    Args:
-        operator: the object.
-        context: with which it was opened.
-        renew: returns a new, opened object for a watermark; called where a user's goes back.
-        watermark_ns: returns the operator's watermark now.
-    """
-    if isinstance(operator, Sealing):
-        return operator
-    if gives_rows(operator):
-        return _RowsState(operator, context, renew, watermark_ns)
-    return _OpaqueState(operator, context, renew, watermark_ns)
 
 
 def chunks_of(operator: Operator, context: InstanceContext, epoch: int) -> Sequence[StateChunk]:

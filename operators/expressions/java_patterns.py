@@ -19,7 +19,6 @@ __all__ = ["JavaPattern"]
 
 Part: TypeAlias = "PatternField | str"
 
-_DAY_NANOS = 86_400 * 10**9
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),

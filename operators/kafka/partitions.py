@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BEGINNING",
-    "NOTHING",
     "Partition",
     "Place",
     "Places",
@@ -30,8 +29,6 @@ __all__ = [
 
 BEGINNING = -2
 """In the place of an offset: where the partition begins, whatever its retention has left."""
-
-NOTHING: Mapping[Partition, int] = {}
 
 Place: TypeAlias = "Literal['earliest', 'latest'] | dt.datetime | Places"
 """Where to begin or to end in each partition."""

@@ -97,7 +97,6 @@ class _Translator(ast.NodeTransformer):
         self._found = Translation()
         self._loops = 0
         self._computed: set[str] = set()
-        self._sites: list[dict[str, ast.expr]] = []
 
     def run(self) -> Translation:
         definition = self._definition()

@@ -8,12 +8,11 @@ put together in memory of its own, and its messages are released at once.
 
 from __future__ import annotations
 
-import weakref
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +23,6 @@ from ..segment import Bytes
 from .calls import OperatorCalls
 from .messages import HEADER_BYTES, MessageHeader, read_header
 from .operators import Buffer, Receiver, Transport, TransportContext
-
-_NO_VIEW: Final[weakref.ref[Bytes]] = weakref.ref(np.empty(0, np.uint8))
 
 
 @dataclass

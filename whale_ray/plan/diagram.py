@@ -18,7 +18,6 @@ _LINE = 17
 _MARGIN = 10
 _GAP_X_MIN = 70
 _GAP_Y = 26
-_CAPTION_LINE = 13
 _FONT = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace"
 
 

@@ -42,16 +42,11 @@ def add_arguments(parser: Parser) -> None:
     add_common(parser, DEFAULT_OUTPUT)
 
 
-def _generated(options: argparse.Namespace) -> LinearRoadSettings:
-    """Return the generator's settings; raises UsageError for any value out of range."""
-    return numbers_of(LinearRoadSettings, options)
-
-
 def _benchmark(options: argparse.Namespace) -> Benchmark:
     from .generator import generate
     from .schemas import REPORTS
 
-    generated = _generated(options)
+    generated = numbers_of(LinearRoadSettings, options)
     return Benchmark(
         options=options,
         application=APPLICATION,

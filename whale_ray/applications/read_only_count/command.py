@@ -41,15 +41,10 @@ def add_arguments(parser: Parser) -> None:
     add_common(parser, DEFAULT_OUTPUT)
 
 
-def _generated(options: argparse.Namespace) -> ReadOnlySettings:
-    """Return the generator's settings; raises UsageError for any value out of range."""
-    return numbers_of(ReadOnlySettings, options)
-
-
 def _benchmark(options: argparse.Namespace) -> Benchmark:
     from .generator import SCHEMA, generate
 
-    generated = _generated(options)
+    generated = numbers_of(ReadOnlySettings, options)
     return Benchmark(
         options=options,
         application=APPLICATION,

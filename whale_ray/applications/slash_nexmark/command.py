@@ -45,17 +45,12 @@ def add_arguments(parser: Parser) -> None:
     add_common(parser, DEFAULT_OUTPUT)
 
 
-def _generated(options: argparse.Namespace) -> SlashNexmarkSettings:
-    """Return the generator's settings; raises UsageError for any value out of range."""
-    return numbers_of(SlashNexmarkSettings, options)
-
-
 def _benchmark(options: argparse.Namespace) -> Benchmark:
     from .generator import generate
     from .queries import build
     from .schemas import SCHEMAS
 
-    generated = _generated(options)
+    generated = numbers_of(SlashNexmarkSettings, options)
     return Benchmark(
         options=options,
         application=APPLICATION,

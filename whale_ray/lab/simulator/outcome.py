@@ -39,16 +39,15 @@ class SliceLatency:
 
     mean_s: float
     p50_s: float
-    p95_s: float
     p99_s: float
 
     @classmethod
     def of(cls, latencies_s: Seconds) -> SliceLatency:
         """Return the mean and percentiles of some latencies; NaN if there are none."""
         if not latencies_s.size:
-            return cls(math.nan, math.nan, math.nan, math.nan)
-        p50, p95, p99 = np.percentile(latencies_s, (50, 95, 99))
-        return cls(float(latencies_s.mean()), float(p50), float(p95), float(p99))
+            return cls(math.nan, math.nan, math.nan)
+        p50, p99 = np.percentile(latencies_s, (50, 99))
+        return cls(float(latencies_s.mean()), float(p50), float(p99))
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from whale_ray.lab.simulator.validation import (
 
 STAR = Configuration(8, "star", 0, 100.0, 128 << 10)
 SIMULATED, MEASURED_ONE = (
-    SliceLatency(0.009, 0.008, 0.02, 0.03),
-    SliceLatency(0.010, 0.0075, 0.02, 0.03),
+    SliceLatency(0.009, 0.008, 0.03),
+    SliceLatency(0.010, 0.0075, 0.03),
 )
 CLOSE = Comparison(STAR, 110.0, 100.0, 50.0, SIMULATED, MEASURED_ONE)
 
@@ -35,12 +35,12 @@ def test_deviations_are_against_what_was_measured() -> None:
     assert CLOSE.latency_deviation == pytest.approx(-0.1)
     assert CLOSE.holds
     assert CLOSE.median_deviation == pytest.approx(8 / 7.5 - 1)
-    assert not dataclasses.replace(CLOSE, simulated=SliceLatency(0.013, 0, 0, 0)).holds
+    assert not dataclasses.replace(CLOSE, simulated=SliceLatency(0.013, 0, 0)).holds
     assert not dataclasses.replace(CLOSE, measured_per_s=150.0).holds
 
 
 def test_the_table_says_what_holds() -> None:
-    far = dataclasses.replace(CLOSE, simulated=SliceLatency(0.02, 0, 0, 0))
+    far = dataclasses.replace(CLOSE, simulated=SliceLatency(0.02, 0, 0))
     text = table([CLOSE, far]).splitlines()
     assert text[0].split()[0] == "configuration"
     assert text[1].startswith("8 hosts, star, 100 Mbit/s, 128 KiB  ")
