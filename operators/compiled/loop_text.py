@@ -390,6 +390,28 @@ class ChainWriter:
         selects: bool,
         numbered: Sequence[int],
     ) -> str:
+        stores = self._stores(outputs, made, selects, numbered)
+        before_last = self.conditions[:-1]
+        counts = [f"f{at} += np.uint64({one})" for at, one in enumerate(before_last)]
+        if self.conditions:
+            counts.append(f"k += np.uint64({self.conditions[-1]})")
+        parts = self.before_loop()
+        parts.append(f"\ndef loop({', '.join(self._arguments(outputs, numbered))}):\n")
+        counters = [*(f"f{at}" for at in range(len(before_last))), "k"]
+        before = [*self.lookup_lines(), *(f"{name} = np.uint64(0)" for name in counters)]
+        after = [f"counts[{at}] = {name}" for at, name in enumerate(counters) if self.conditions]
+        parts.append(indented(before, 1) + "    for i in range(np.uint64(rows)):\n")
+        parts.append(indented([*self.body.lines, *stores, *counts], 2) + indented(after, 1))
+        return "".join(parts)
+
+    def _stores(
+        self,
+        outputs: Sequence[Output],
+        made: Sequence[Code | LookedUp | int],
+        selects: bool,
+        numbered: Sequence[int],
+    ) -> list[str]:
+        """Return the lines that write a row, at the place of the next one that passes."""
         place = "k" if self.conditions else "i"
         stores = []
         if selects:
@@ -407,18 +429,7 @@ class ChainWriter:
                 stores.append(f"d{number}[{place}] = {one.value}")
                 if output.nullable:
                     stores.append(f"n{number}[{place}] = {one.valid}")
-        before_last = self.conditions[:-1]
-        counts = [f"f{at} += np.uint64({one})" for at, one in enumerate(before_last)]
-        if self.conditions:
-            counts.append(f"k += np.uint64({self.conditions[-1]})")
-        parts = self.before_loop()
-        parts.append(f"\ndef loop({', '.join(self._arguments(outputs, numbered))}):\n")
-        counters = [*(f"f{at}" for at in range(len(before_last))), "k"]
-        before = [*self.lookup_lines(), *(f"{name} = np.uint64(0)" for name in counters)]
-        after = [f"counts[{at}] = {name}" for at, name in enumerate(counters) if self.conditions]
-        parts.append(indented(before, 1) + "    for i in range(np.uint64(rows)):\n")
-        parts.append(indented([*self.body.lines, *stores, *counts], 2) + indented(after, 1))
-        return "".join(parts)
+        return stores
 
     def before_loop(self) -> list[str]:
         """Return the text of what stands before the function: constants, then helpers.

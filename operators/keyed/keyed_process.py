@@ -111,25 +111,7 @@ class Keyed(SealedKeys):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if cls.__module__ != __name__:
-            for method in _WORKER_METHODS:
-                if method in vars(cls):
-                    msg = (
-                        f"{cls.__name__} defines {method}, which lets its timers fire: declare a"
-                        " timer, quiet = state.timer(), and define on_timer"
-                    )
-                    raise TopologyError(msg)
-        for name, method in vars(cls).items():
-            if (
-                callable(method)
-                and getattr(method, "is_compiled", False)
-                and not (name == "on_row" and issubclass(cls, Process))
-            ):
-                msg = (
-                    f"{cls.__name__}.{name} is marked @whale.compiled, and only on_row of a"
-                    " KeyedProcess is compiled: remove the mark"
-                )
-                raise TopologyError(msg)
+        cls._check_methods()
         own = {name: one for name, one in vars(cls).items() if isinstance(one, StateDeclaration)}
         if any(one.ttl is not None for one in own.values()):
             from .expiry import ttl_ns_of
@@ -141,6 +123,23 @@ class Keyed(SealedKeys):
         for name in own:
             if hasattr(Process, name) or hasattr(CoProcess, name) or hasattr(Keyed, name):
                 msg = f"{cls.__name__}.{name}: processes have something of that name; rename it"
+                raise TopologyError(msg)
+
+    @classmethod
+    def _check_methods(cls) -> None:
+        """Refuse a user's class that defines what fires timers, or marks what is not compiled."""
+        for method in _WORKER_METHODS:
+            if method in vars(cls) and cls.__module__ != __name__:
+                msg = f"{cls.__name__} defines {method}, which lets its timers fire: declare a"
+                msg += " timer, quiet = state.timer(), and define on_timer"
+                raise TopologyError(msg)
+        for name, method in vars(cls).items():
+            is_marked = callable(method) and getattr(method, "is_compiled", False)
+            if is_marked and not (name == "on_row" and issubclass(cls, Process)):
+                msg = (
+                    f"{cls.__name__}.{name} is marked @whale.compiled, and only on_row of a"
+                    " KeyedProcess is compiled: remove the mark"
+                )
                 raise TopologyError(msg)
 
     def open(self, context: InstanceContext) -> None:

@@ -136,36 +136,50 @@ def _operator(name: str, entry: YamlEntry) -> OperatorSpec:
         raise mistake_at(entry, f"{name!r} needs one of {', '.join(SpecKind)}; {found}")
     kind = kinds[0]
     made = OperatorSpec(name, kind, fields[kind].text(), line=entry.line)
-    changes: dict[str, Any] = {}
-    for key, at_most in _NUMBERS.items():
-        if key in fields:
-            changes[key] = fields[key].number(at_most=at_most)
-    for key, count_max in _COUNTS.items():
-        if key in fields:
-            changes[key] = fields[key].integer(at_least=1, at_most=count_max)
+    changes: dict[str, Any] = _numbers(fields)
     if "inputs" in fields:
         changes["inputs"] = tuple(_input(one, kind) for one in fields["inputs"].each())
     if "arguments" in fields:
-        changes["arguments"] = fields["arguments"].value()
-        if not isinstance(changes["arguments"], Mapping):
-            raise mistake_at(fields["arguments"], "expected a mapping of names to values")
-        if odd := [name for name in changes["arguments"] if not isinstance(name, str)]:
-            raise mistake_at(fields["arguments"], f"{odd[0]!r:.60} is no name of an argument")
+        changes["arguments"] = _arguments(fields["arguments"])
     made = replace(made, **changes, **_times(fields))
-    if kind in _PARSED:
-        _check_text(fields[kind], _PARSED[kind])
-        if kind is SpecKind.WITH_COLUMN and len(parse_columns(made.what)) > 1:
-            raise mistake_at(fields[kind], "with_column is one expression; write one for each")
-    elif kind is SpecKind.FILTER and not is_import_path(made.what):
-        _check_text(fields[kind], parse_condition)
-    elif kind in _HOWS:
-        fields[kind].choice(str, _HOWS[kind])
-    elif kind is SpecKind.TOP_N:
-        fields[kind].text()  # the name of a column
-    elif made.what != SIMULATED:
-        _check_import_path(fields[kind])
+    _check_what(kind, fields[kind])
     _check_operator(made, fields, entry)
     return made
+
+
+def _numbers(fields: Mapping[str, YamlEntry]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for key, at_most in _NUMBERS.items():
+        if key in fields:
+            found[key] = fields[key].number(at_most=at_most)
+    for key, count_max in _COUNTS.items():
+        if key in fields:
+            found[key] = fields[key].integer(at_least=1, at_most=count_max)
+    return found
+
+
+def _arguments(entry: YamlEntry) -> Mapping[str, Any]:
+    found = entry.value()
+    if not isinstance(found, Mapping):
+        raise mistake_at(entry, "expected a mapping of names to values")
+    if odd := [name for name in found if not isinstance(name, str)]:
+        raise mistake_at(entry, f"{odd[0]!r:.60} is no name of an argument")
+    return found
+
+
+def _check_what(kind: SpecKind, entry: YamlEntry) -> None:
+    """Check the text of an operator's kind: an expression, a choice, a name or an import path."""
+    what = entry.text()
+    if kind in _PARSED:
+        _check_text(entry, _PARSED[kind])
+        if kind is SpecKind.WITH_COLUMN and len(parse_columns(what)) > 1:
+            raise mistake_at(entry, "with_column is one expression; write one for each")
+    elif kind is SpecKind.FILTER and not is_import_path(what):
+        _check_text(entry, parse_condition)
+    elif kind in _HOWS:
+        entry.choice(str, _HOWS[kind])
+    elif kind is not SpecKind.TOP_N and what != SIMULATED:  # of top_n it is a column's name
+        _check_import_path(entry)
 
 
 def _times(fields: Mapping[str, YamlEntry]) -> dict[str, Any]:
