@@ -7,6 +7,7 @@ of `whale-ray ui` in Chromium. It takes some minutes, and writes to docs/pages/o
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -25,8 +26,10 @@ PICTURES = Path(__file__).parent / "pages" / "operations" / "pictures"
 APP = f"{ROOT / 'examples' / 'tweets.py'}:one_by_one"
 TWEETS = "600000"
 WIDTH, HEIGHT = 1200, 960
-SLOW_RUN_S = 25
 WAIT_MS = 120_000
+RINGS_FILL_MS = 300_000
+BLOCKED = re.compile(r"tweets.*back-pressured\s*(100|[5-9]\d)\s*%", re.DOTALL)
+"""What the node of the source says once the rings behind it are full."""
 
 SET = ("--workers", "2", "--set", "runtime.source_batch_rows=1024")
 HOW = ("--on", "processes", *SET)
@@ -61,14 +64,13 @@ def newest_job(page: Page, url: str) -> str:
 
 
 def slow_run(page: Page, url: str) -> str:
-    """Run the job as it is for a while, and drain it; return its id."""
+    """Run the job as it is until its rings are full, and cancel it; return its id."""
     with subprocess.Popen(command("run", APP, *HOW)) as job:
         page.goto(url)
         page.get_by_role("link", name="one-by-one").wait_for(timeout=WAIT_MS)
         job_id = newest_job(page, url)
-        page.wait_for_timeout(SLOW_RUN_S * 1000)
         page.goto(f"{url}#/job/{job_id}/topology")
-        page.locator(".svelte-flow__node").nth(3).wait_for(timeout=WAIT_MS)
+        page.locator(".svelte-flow__node", has_text=BLOCKED).wait_for(timeout=RINGS_FILL_MS)
         take(page, "slow-topology", height=900)
         page.goto(f"{url}#/job/{job_id}/hosts")
         page.get_by_role("heading", name="Rings").wait_for()
