@@ -18,7 +18,7 @@ SUITES = {
     "streaming": "windows and keyed state against Flink, Bytewax, Pathway, Spark, DuckDB, Polars",
     "checkpoints": "rates, sizes and latencies with checkpoints; recovery; state on disk",
     "ride-hailing": "the application at 16 matching instances, and what bounds it",
-    "one-to-many": "every tuple to up to 480 instances on 30 hosts: modes, trees, peers",
+    "one-to-many": "every row to up to 480 instances on 30 hosts: modes, trees, peers",
     "dynamic": "a load that changes, and the multicast tree that follows it",
     "optimizer": "predictions beside measurements; tuple by tuple against optimized",
     "options-market": "the application's placements, stage by stage, and the highest rate of each",
@@ -27,7 +27,7 @@ SUITES = {
 
 def add_bench(commands: Any) -> None:
     """Add `bench`."""
-    command = commands.add_parser("bench", help="measure; prints ratios from one run")
+    command = commands.add_parser("bench", help="measure, and compare with other systems")
     suites = "; ".join(f"{name}: {what}" for name, what in SUITES.items())
     command.add_argument("suite", choices=SUITES, metavar="SUITE", help=suites)
     command.add_argument("--quick", action="store_true", help="fewer and shorter repetitions")

@@ -30,7 +30,7 @@ def add_checkpoints(command: argparse.ArgumentParser) -> None:
         "--restore",
         default=None,
         metavar="PATH",
-        help="go on from a checkpoint, from the newest in a folder, or from the latest of the job",
+        help="continue from this checkpoint, from the newest in this folder, or from latest",
     )
     command.add_argument(
         "--restore-without",
@@ -68,7 +68,7 @@ def with_checkpoints(options: argparse.Namespace, settings: Settings) -> Setting
 def add_resume(commands: Any, finish: Finish) -> None:
     """Add `resume`; `finish` waits for the end of the job."""
     command = commands.add_parser(
-        "resume", help="go on with a job from its checkpoints, without its script"
+        "resume", help="continue a job from its checkpoints, without its script"
     )
     command.add_argument("path", metavar="PATH", help="a folder of checkpoints, or one of them")
     command.add_argument(
@@ -131,9 +131,7 @@ def _instances(text: str) -> tuple[str, int]:
 
 def add_savepoint(commands: Any) -> None:
     """Add `savepoint`."""
-    command = commands.add_parser(
-        "savepoint", help="keep all that a job on Ray knows, while it runs on"
-    )
+    command = commands.add_parser("savepoint", help="save the state of a job on Ray, which runs on")
     command.add_argument(
         "job", metavar="JOB", help="its id or name, as `whale-ray list` shows them"
     )

@@ -26,7 +26,7 @@ def add_compile(commands: Any) -> None:
     """Add `compile`."""
     command = commands.add_parser(
         "compile",
-        help="compile what most jobs use; otherwise the first job does",
+        help="compile what most jobs use, before the first job has to",
         epilog="For an image of a container, or after installing. It takes a minute at most, once.",
     )
     command.set_defaults(function=_compile)

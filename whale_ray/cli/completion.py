@@ -24,7 +24,7 @@ def add_completion(commands: Any) -> None:
     """Add `completion`."""
     command = commands.add_parser(
         "completion",
-        help="completion for a shell",
+        help="print the completion for a shell",
         epilog='bash: add  eval "$(whale-ray completion bash)"  to ~/.bashrc; zsh: the same in'
         " ~/.zshrc; fish:  whale-ray completion fish | source",
     )

@@ -13,7 +13,7 @@ from ..configs.errors import UsageError
 
 def add_list(commands: Any) -> None:
     """Add `list`."""
-    command = commands.add_parser("list", help="jobs that run on a Ray cluster")
+    command = commands.add_parser("list", help="list the jobs that run on a Ray cluster")
     _add_address(command)
     command.add_argument("--json", action="store_true", help="one JSON list")
     command.set_defaults(function=_list)
@@ -21,7 +21,7 @@ def add_list(commands: Any) -> None:
 
 def add_stop(commands: Any) -> None:
     """Add `stop`."""
-    command = commands.add_parser("stop", help="end a job; what it has read still comes out")
+    command = commands.add_parser("stop", help="drain a job on Ray: what it has read is published")
     command.add_argument(
         "job", metavar="JOB", help="its id or name, as `whale-ray list` shows them"
     )
@@ -29,7 +29,7 @@ def add_stop(commands: Any) -> None:
     command.add_argument(
         "--savepoint",
         action="store_true",
-        help="keep all that it knows instead of draining it; `whale-ray resume` goes on with it",
+        help="save its state instead of draining it; `whale-ray resume` continues it",
     )
     command.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS")
     _add_address(command)

@@ -57,7 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
     bench.add_bench(commands)
     simulate.add_simulate(commands)
     optimize.add_optimize(commands)
-    doctor = commands.add_parser("doctor", help="what this machine offers, and what a lack means")
+    doctor = commands.add_parser("doctor", help="show what this machine offers and lacks")
     doctor.add_argument("--json", action="store_true", help="one JSON object")
     doctor.set_defaults(function=_doctor)
     compiling.add_compile(commands)
@@ -66,10 +66,10 @@ def build_parser() -> argparse.ArgumentParser:
     checkpoints.add_savepoint(commands)
     checkpoints.add_resume(commands, _finish_resumed)
     state.add_state(commands)
-    listing = commands.add_parser("settings", help="all settings: defaults, ranges, what they do")
+    listing = commands.add_parser("settings", help="list all settings: default, range, effect")
     listing.set_defaults(function=_settings)
     ui.add_ui(commands)
-    metrics = commands.add_parser("metrics", help="all metrics that are exported, and a dashboard")
+    metrics = commands.add_parser("metrics", help="list all metrics that are exported")
     metrics.add_argument(
         "--grafana", action="store_true", help="a dashboard for Grafana instead, as JSON"
     )

@@ -20,7 +20,7 @@ def add_optimize(commands: Any) -> None:
     """Add `optimize`."""
     command = commands.add_parser(
         "optimize",
-        help="the parallelism and batches that a topology needs (Aeolus); measures what it costs",
+        help="measure a topology, and compute its parallelism and batches (Aeolus)",
         usage="%(prog)s [-h] APP [OPTION ...]",
         epilog="Behind APP stand its own options, too, as for `whale-ray run`. Exits with 1 if not"
         " all of the rows can be carried that sources are to read.",

@@ -41,7 +41,7 @@ def add_simulate(commands: Any) -> None:
     """Add `simulate`."""
     command = commands.add_parser(
         "simulate",
-        help="one-to-many in virtual time: the paper's figures, and up to 10,000 hosts",
+        help="simulate one-to-many: the figures of Whale, and up to 10,000 hosts",
         epilog=_EPILOG,
     )
     what = command.add_mutually_exclusive_group()

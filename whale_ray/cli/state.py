@@ -21,7 +21,7 @@ ROWS_SHOWN = 20
 def add_state(commands: Any) -> None:
     """Add `state`."""
     command = commands.add_parser(
-        "state", help="the checkpoints in a folder, what operators knew, what changed"
+        "state", help="show the checkpoints in a folder, the state in them, and what changed"
     )
     command.add_argument("path", metavar="PATH", help="a folder of checkpoints, a path or a URL")
     command.add_argument(

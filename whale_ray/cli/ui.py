@@ -19,7 +19,7 @@ def add_ui(commands: Any) -> None:
     """Add `ui`."""
     command = commands.add_parser(
         "ui",
-        help="a page in the browser that shows jobs while they run, and after",
+        help="show jobs in the browser, while they run and after",
         epilog="It is reachable from this machine alone; from another one through `ssh -L`.",
     )
     command.add_argument(
