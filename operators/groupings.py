@@ -1,4 +1,4 @@
-"""Groupings: which instances of the next operator receive a tuple.
+"""Groupings: which instances of the next operator receive a row.
 
 ::
 
@@ -63,7 +63,7 @@ class Forward(Grouping):
 
 @dataclass(frozen=True)
 class Shuffle(Grouping):
-    """Send each tuple to one instance, round-robin, so that all get about the same share."""
+    """Send each row to one instance, round-robin, so that all get about the same share."""
 
     def describe(self) -> str:
         """Return the label that `explain` prints on an edge."""
@@ -81,7 +81,7 @@ class LocalOrShuffle(Grouping):
 
 @dataclass(frozen=True)
 class All(Grouping):
-    """Send every tuple to every instance: one-to-many, encoded once."""
+    """Send every row to every instance: one-to-many, encoded once."""
 
     def describe(self) -> str:
         """Return the label that `explain` prints on an edge."""
@@ -90,7 +90,7 @@ class All(Grouping):
 
 @dataclass(frozen=True)
 class Global(Grouping):
-    """Send every tuple to instance 0."""
+    """Send every row to instance 0."""
 
     def describe(self) -> str:
         """Return the label that `explain` prints on an edge."""
@@ -99,7 +99,7 @@ class Global(Grouping):
 
 @dataclass(frozen=True)
 class Key(Grouping):
-    """Send all tuples of one key to one instance, in order.
+    """Send all rows of one key to one instance, in order.
 
     Attributes:
         columns: names of the key columns; their order matters to the hash.
@@ -134,7 +134,7 @@ class Key(Grouping):
 
 @dataclass(frozen=True)
 class Direct(Grouping):
-    """Send each tuple to the instance whose number (0 … parallelism − 1) is in a column."""
+    """Send each row to the instance whose number (0 … parallelism − 1) is in a column."""
 
     column: str
 
@@ -153,7 +153,7 @@ class Direct(Grouping):
 
 @dataclass(frozen=True)
 class Custom(Grouping):
-    """Send each tuple to the instance that a function returns.
+    """Send each row to the instance that a function returns.
 
     Attributes:
         function: `function(batch, parallelism)` → integers, shape (num_rows,), each within

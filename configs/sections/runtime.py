@@ -41,7 +41,7 @@ class RuntimeSettings:
     addressing: Literal["worker-oriented", "instance-oriented"] = setting(
         "worker-oriented",
         choices=("worker-oriented", "instance-oriented"),
-        why="serialize an all-grouped row once, or once per instance as Storm does",
+        why="serialize a broadcast row once, or once per instance as Storm does",
     )
     aggregation: Literal["auto", "partitioned", "late_merge"] = setting(
         "auto",

@@ -25,7 +25,7 @@ class TransportSettings:
         low=0.0,
         high=1000.0,
         symbol="WTL",
-        why="a slice is sent when its oldest tuple has waited this long",
+        why="a slice is sent when its oldest row has waited this long",
     )
     ring_bytes: int = setting(
         4 * MIB,

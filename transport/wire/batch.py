@@ -1,4 +1,4 @@
-"""`Batch`: rows as columns, the unit in which tuples are sent; a single row is a batch, too.
+"""`Batch`: rows as columns, the unit in which rows are sent; a single row is a batch, too.
 
 `Batch` and `Column` are what users see of this package. Their conversions are in `conversion` and
 `arrow`, which build on both and are imported when a conversion is first asked for: they load

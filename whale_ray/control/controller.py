@@ -19,9 +19,9 @@ rings (each given what the step before returned on all of them), run until their
 stage the output of their sinks. Relays know nothing of rows: they run until all workers have
 returned, and are then told to finish. The output is published once, at the end. If a worker dies
 before that, the other members are aborted, the worker is replaced, staged output is discarded, and
-the next attempt reads the sources from the start (DESIGN: death of a worker). A relay that dies
-while the job runs is replaced within the attempt: the new one rejoins, and runs. Once all workers
-have returned from `run`, failures of relays are ignored.
+the next attempt reads the sources from the start. A relay that dies while the job runs is replaced
+within the attempt: the new one rejoins, and runs. Once all workers have returned from `run`,
+failures of relays are ignored.
 
 With checkpoints, the next attempt resumes from the newest one, and the job stays RUNNING until the
 last one counts, in which all has ended. A savepoint behind which the job is to stop ends it there.

@@ -21,7 +21,7 @@ class JobOutcome:
         state: finished, drained, stopped, cancelled or failed.
         results: what each sink published, by operator id.
         metrics: the last counters.
-        seconds: time from the first tuple to the last, without start-up.
+        seconds: time from the first row to the last, without start-up.
         restarts: how often the job was restarted.
         workers: how many workers ran it.
         error: why it failed, or None.

@@ -176,7 +176,7 @@ class Supervisor:
             self._commands.append(command)
 
     def reconfigure(self, request: ReconfigurationRequest) -> None:
-        """Ask for other trees, or another addressing, of all-grouped streams while the job runs.
+        """Ask for other trees, or another addressing, of broadcast streams while the job runs.
 
         Raises UsageError for an addressing that the job was not planned for, and if too many
         requests wait.

@@ -40,7 +40,7 @@ _SWITCHES_KEPT = 256
 class _Caps:
     """The out-degrees of hosts that can serve fewer children than the source.
 
-    Each relay has a monitor, as the source has, with the same rules (DESIGN 6).
+    Each relay has a monitor, as the source has, with the same rules.
     """
 
     def __init__(self, settings: MulticastSettings) -> None:

@@ -1,9 +1,9 @@
 """What the source must be able to send again: acknowledgements with epochs, and pinned floors.
 
 There are two separate counters. A reader's tail frees the ring of the relay that it reads from. The
-acknowledgement of a subtree, passed upward from relay to relay, frees the source's retention buffer
-(DESIGN 6). An acknowledgement carries the oldest tree epoch of the vertices that it includes: one
-of the present epoch includes the vertices that moved in that epoch's switch, an older one may not.
+acknowledgement of a subtree, passed upward from relay to relay, frees the source's retention
+buffer. It carries the oldest tree epoch of the vertices that it includes: one of the present epoch
+includes the vertices that moved in that epoch's switch, an older one may not.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Every Δt the caller passes in what it counted. λ is smoothed, λ(t) = α·λ(t-1) + (1-α)·N(t), and so
 are t_s and t_d (Whale 4). The rules on the queue's length (Whale 3.3) decide *when* to change the
 degree; the model (out_degree.py) decides *to which*, for a mean queue well below the waterline.
-With E(L) = Q the queue would stand above the waterline, and the degree would oscillate (DESIGN 6).
+With E(L) = Q the queue would stand above the waterline, and the degree would oscillate.
 Four rules prevent that:
 
 - a wider tree must also be affordable at λ·(1 + hysteresis); a narrower one is taken at λ itself;
@@ -43,7 +43,7 @@ class Reason(enum.Enum):
 
 @dataclass(frozen=True)
 class Sample:
-    """What one sender counted since its last sample; all in slices (DESIGN 6)."""
+    """What one sender counted since its last sample; all in slices."""
 
     now_ns: int
     arrived_slices: float
@@ -75,7 +75,7 @@ class Decision:
 def asks_for_scale_down(
     before_slices: float, now_slices: float, waterline_slices: float, threshold: float
 ) -> bool:
-    """Negative scale-down: ΔL/(l_w - l) ≥ T_down, and always once l ≥ l_w (Whale 3.3, DESIGN 6).
+    """Negative scale-down: ΔL/(l_w - l) ≥ T_down, and always once l ≥ l_w (Whale 3.3).
 
     A queue that does not grow below the waterline never asks.
     """
@@ -99,7 +99,7 @@ def scale_down_fits(
     rate_out_slices_per_s: float,
     switch_s: float,
 ) -> bool:
-    """Theorem 4: T_switch < (Q - q)/(v_in - v_out), as the old tree flows until the cut (DESIGN 6).
+    """Theorem 4: T_switch < (Q - q)/(v_in - v_out), as the old tree flows until the cut.
 
     The paper's form has v_in alone below: there the output stops during a switch. A queue that does
     not grow always fits, unless it is full already.
@@ -121,7 +121,7 @@ def multicast_rate_per_s(destinations: int, degree: int, costs: Costs) -> float:
 def scale_up_pays(
     rate_before_per_s: float, rate_after_per_s: float, switch_s: float, dwell_s: float
 ) -> bool:
-    """Theorem 5: X > γ·γ'·T_switch/(γ - γ'), with X = γ · planned dwell deliveries (DESIGN 6)."""
+    """Theorem 5: X > γ·γ'·T_switch/(γ - γ'), with X = γ · planned dwell deliveries."""
     gain = rate_after_per_s - rate_before_per_s
     if gain <= 0:
         return False
@@ -130,7 +130,7 @@ def scale_up_pays(
 
 
 def period_ns(capacity_slices: float, rate_slices_per_s: float) -> int:
-    """Return Δt ≤ Q/(4λ), within 1 and 200 ms: a queue cannot fill unseen (DESIGN 6)."""
+    """Return Δt ≤ Q/(4λ), within 1 and 200 ms: a queue cannot fill unseen."""
     if rate_slices_per_s <= 0:
         return PERIOD_MAX_NS
     longest_ns = capacity_slices * _NS_PER_S / (4.0 * rate_slices_per_s)

@@ -6,7 +6,7 @@ load ρ = λ/μ its queue holds E(L) = ρ + ρ²/(2(1-ρ)) slices on average (Eq
 ρ ≤ ρ* = Q + 1 - √(Q²+1) (Eqs. 4 and 5). Eq. 3 as printed has the other root of the same quadratic,
 which lies beyond ρ = 1, where no queue is stable; with a plus before its root it is ρ* as well.
 
-All numbers count **slices**: where slices are cut, λ, t_s, t_d and Q are per slice (DESIGN 6).
+All numbers count **slices**: where slices are cut, λ, t_s, t_d and Q are per slice.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def binomial_degree(destinations: int) -> int:
 def affordable_degree(
     rate_slices_per_s: float, costs: Costs, queue_slices: float, destinations: int
 ) -> Affordable:
-    """Return d* = ⌊(ρ*/λ - t_s)/t_d⌋ within [1, ⌈log₂(n+1)⌉] (DESIGN 6).
+    """Return d* = ⌊(ρ*/λ - t_s)/t_d⌋ within [1, ⌈log₂(n+1)⌉].
 
     With t_s = 0 this is the paper's ⌊ρ*/(λ·t_e)⌋. A rate of 0 affords the binomial degree.
     Raises ValueError for a rate that is negative or not a number.
@@ -108,7 +108,7 @@ def affordable_degree(
 
 
 def queue_capacity_slices(ring_bytes: int, mean_slice_bytes: float) -> float:
-    """Return Q = min(1024, ring bytes / mean slice bytes) (DESIGN 6); ValueError if not above 0."""
+    """Return Q = min(1024, ring bytes / mean slice bytes); ValueError if not above 0."""
     if not (ring_bytes > 0 and mean_slice_bytes > 0):
         msg = f"a ring of {ring_bytes} bytes for slices of {mean_slice_bytes} has no capacity"
         raise ValueError(msg)

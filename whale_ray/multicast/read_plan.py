@@ -2,7 +2,7 @@
 
 A vertex usually reads from one parent. During a switch it reads from the old one up to the cut and
 from the new one after it; where neither holds what comes next there is a gap before the cut, which
-the source fills from what it retains (DESIGN 6).
+the source fills from what it retains.
 """
 
 from __future__ import annotations

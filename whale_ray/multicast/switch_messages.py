@@ -1,4 +1,4 @@
-"""The messages between the coordinator of a switch and the vertices of a tree (DESIGN 6).
+"""The messages between the coordinator of a switch and the vertices of a tree.
 
 The *epoch* of a tree is its number. Epochs only grow, also over switches that were aborted. Every
 message carries the coordinator's term and an epoch; receivers refuse older ones. The *cut* is the

@@ -1,4 +1,4 @@
-"""The coordinator of two-phase switches: from one tree to the next, or back (DESIGN 6).
+"""The coordinator of two-phase switches: from one tree to the next, or back.
 
 A pure state machine: the caller passes in messages and ticks, and sends what is returned. ::
 

@@ -11,7 +11,7 @@ The vertex's own position decides which parent the next byte comes from, so no b
 twice, whenever the messages arrive. The old tree continues carrying bytes during a switch. A child
 that has passed the cut before it receives COMMIT changes parents at its present position; the new
 parent still holds everything from the cut on. A vertex whose parent has failed reads what its new
-parent no longer holds from the source (DESIGN 6).
+parent no longer holds from the source.
 
 The root has no parent but `SourceFloors`: it retains what any vertex may still need, and serves
 any vertex that asks (`Fetch`), child or not.

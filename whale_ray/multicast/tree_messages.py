@@ -59,7 +59,7 @@ class Relocated:
 
 @dataclass(frozen=True)
 class SetAddressing:
-    """To the workers: from now on serialize all-grouped rows once, or once per instance."""
+    """To the workers: from now on serialize broadcast rows once, or once per instance."""
 
     addressing: Addressing
 

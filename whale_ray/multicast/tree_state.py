@@ -20,7 +20,7 @@ class Goal:
 
 
 ReconfigurationRequest: TypeAlias = Goal | SetAddressing
-"""What a user may change of the all-grouped streams of a running job."""
+"""What a user may change of the broadcast streams of a running job."""
 
 
 def check_goal(goal: Goal) -> Goal:

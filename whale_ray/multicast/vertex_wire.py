@@ -19,7 +19,7 @@ FETCH            *vertex*, the sender, reads *stream* from the receiver, the roo
 ACKNOWLEDGEMENT  all of the sender's subtree, in the tree *epoch*, have *stream* up to *position*
 ===============  =================================================================================
 
-A field that a kind does not mention is 0, except term and epoch (DESIGN 6).
+A field that a kind does not mention is 0, except term and epoch.
 """
 
 from __future__ import annotations

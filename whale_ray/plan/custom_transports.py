@@ -41,10 +41,10 @@ def plan_custom_streams(
         stages: the plan's stages.
         edges: the plan's edges.
         first_id: the id of the first stream; ids of rings are smaller.
-        per_instance: whether all-grouped edges are addressed instance by instance.
+        per_instance: whether broadcast edges are addressed instance by instance.
 
     Raises:
-        SettingsError: an all-grouped edge has a user's transport and `per_instance` is set.
+        SettingsError: a broadcast edge has a user's transport and `per_instance` is set.
     """
     found: list[tuple[int, int, int]] = []
     for edge in edges:

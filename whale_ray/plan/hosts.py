@@ -2,8 +2,7 @@
 
 A *stream* is a ring of the plan. On the host of its producer, workers read that ring in place;
 every other host with readers of it has a mirror of the ring, which its relay fills. The bytes
-travel from host to host along the stream's *route*, a tree whose root is the producer's host
-(DESIGN 3).
+travel from host to host along the stream's *route*, a tree whose root is the producer's host.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def plan_rings(
 ) -> tuple[RingSpec, ...]:
     """Return the rings of all edges, not sized yet, ordered by edge and producing worker.
 
-    With `per_instance` an all-grouped edge gets the rings of both kinds of addressing, so that a
+    With `per_instance` a broadcast edge gets the rings of both kinds of addressing, so that a
     running job can switch between them.
     """
     rings: list[RingSpec] = []

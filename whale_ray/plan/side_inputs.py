@@ -1,7 +1,7 @@
 """Side inputs: streams that an operator reads beside the one whose rows pass through it.
 
 A table join needs its whole table before the first row of its stream. Every instance gets all rows
-of the table, over an all-grouped edge, and no other input of its stage is read until that edge has
+of the table, over a broadcast edge, and no other input of its stage is read until that edge has
 ended: rings fill, and what feeds them is back-pressured, so nothing has to be kept. (Beam's side
 inputs; a broadcast hash join in Spark.)
 

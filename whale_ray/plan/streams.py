@@ -28,7 +28,7 @@ class RingSpec:
     per_instance: bool = False
     """Whether it belongs to instance-oriented addressing, the baseline that addresses a message to
     one instance: the seam by which `TaskBuilder` and `ReaderBuilder` choose the strategy of an
-    all-grouped edge. Only a job with `runtime.addressing: instance-oriented` has such rings."""
+    broadcast edge. Only a job with `runtime.addressing: instance-oriented` has such rings."""
 
 
 @dataclass(frozen=True)

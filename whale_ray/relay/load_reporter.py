@@ -22,7 +22,7 @@ class LoadReporter:
     """Measures one stream at one host, and decides when its load is reported.
 
     The source's host reports at every interval. Others report only while their way out is full,
-    and for some time after: each of them has an out-degree of its own (DESIGN 6).
+    and for some time after: each of them has an out-degree of its own.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """A relay: fetches other hosts' streams for the workers of its host, and forwards streams.
 
 It runs in a process of its own, without user code: a function that holds the GIL of its worker
-delays no other tuples, heartbeats or acknowledgements (DESIGN 3). It takes these steps::
+delays no other rows, heartbeats or acknowledgements. It takes these steps::
 
     open()            make the doorbell board
     link(boards)      join the host's board; listen

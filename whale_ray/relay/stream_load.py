@@ -1,4 +1,4 @@
-"""The load of a stream at one sender, in the monitor's unit: slices (DESIGN 6, "in our units").
+"""The load of a stream at one sender, in the monitor's unit: slices.
 
 The queue of a relay is what the stream's ring holds there and the slowest child has not received.
 Slices are serialized in another process, before the queue, so t_s is 0 here. t_d, the time per

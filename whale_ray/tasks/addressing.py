@@ -5,7 +5,7 @@ each consuming worker into its ring. Where one object serves all of the worker's
 keep their order, which is mostly that of event time; else they are sorted by instance, with a list
 of instances in the message. Rows of a key that can only go to one worker are not even hashed.
 
-An all-grouped edge is worker-oriented (Whale 3.5): a slice is one message in one ring that all
+A broadcast edge is worker-oriented (Whale 3.5): a slice is one message in one ring that all
 workers read, without a list. The other way to address such an edge, which is there to compare with,
 is a strategy beside these (instance_oriented.py).
 """

@@ -1,4 +1,4 @@
-"""Instance-oriented addressing of all-grouped edges, as Storm's: what one-to-many is compared with.
+"""Instance-oriented addressing of broadcast edges, as Storm's: what one-to-many is compared with.
 
 Every slice is serialized anew for each destination instance, and each message, which carries that
 instance's id, travels alone through a ring to the instance's worker. Slicing, encoding and the

@@ -25,7 +25,7 @@ class OutRing:
         channel: the producer's end.
         instances: the target's instances that read it, ascending.
         max_frame_bytes: what it takes at most in one frame.
-        per_instance: whether it is for instance-oriented messages of an all-grouped edge.
+        per_instance: whether it is for instance-oriented messages of a broadcast edge.
         schemas_sent: ids of the schemas that its readers know.
     """
 

@@ -15,7 +15,7 @@ Every step takes what the step before it returned on all workers.
 Each turn of the loop takes at most one frame from every ring and one batch from every source, hands
 it through the operators, and sends what is due. While a stage waits for the marker of a checkpoint,
 sources are read only in turns in which no ring had a frame for it. When a turn moved nothing, the
-worker sleeps on its doorbell until somebody rings or something falls due (DESIGN 3, Slash 4.4.3).
+worker sleeps on its doorbell until somebody rings or something falls due (Slash 4.4.3).
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ class Worker:
         return StagedOutput(parts, cut_short, columns)
 
     def drain(self, attempt: int) -> None:
-        """Let the sources end where they are; everything read so far still comes out."""
+        """Let the sources end where they are; everything read so far is still processed."""
         self._drained = attempt
         self._wake()
 

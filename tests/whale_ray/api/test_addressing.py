@@ -52,7 +52,7 @@ WORKERS = ((0, 1, 2), (3, 4))
 
 
 class Written:
-    """One producer's way into an all-grouped edge to two workers, and the reading ends."""
+    """One producer's way into a broadcast edge to two workers, and the reading ends."""
 
     def __init__(self, source: int = 0, like: Written | None = None, ring_bytes: int = 1 << 16):
         self.rings, self.ends = [], []

@@ -1,4 +1,4 @@
-"""Members as Ray actors. Ray carries calls only: no tuple passes through it.
+"""Members as Ray actors. Ray carries calls only: no row passes through it.
 
 The driver creates all actors, the controller's too, since Ray kills the actors whose creator dies.
 Ray restarts a member's actor that dies, without limit; the controller decides what follows.

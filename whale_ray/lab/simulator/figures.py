@@ -207,7 +207,7 @@ def parallelism(setup: Setup) -> Figure:
         }
         for name, rate in found.items():
             rates.setdefault(name, []).append(rate)
-        # All at the same load, which even the slowest sustains: DESIGN 11.
+        # All at the same load, which even the slowest sustains.
         rate = 0.8 * min(found.values())
         for name, one in _systems(setup, instances, setup.tuples_at(rate)).items():
             tuples = setup.tuples_at(rate, one.costs.produce_s)

@@ -2,7 +2,7 @@
 
 A host serves one slice at a time, in order. The source's host serializes the slice (t_s), other
 hosts receive it; then the host sends it to its children one after another. Each child takes t_d:
-the greater of the processor's and the link's time (DESIGN 6). If a slice finds its host idle, a
+the greater of the processor's and the link's time. If a slice finds its host idle, a
 wake-up comes before and a settling time after it. Slices that arrived during the host's last *turn*
 are sent together; each turn has a cost per child, too. In this project's runtime the source's
 worker serializes and its host's relay sends, in two processes: there t_s is `produce_s`, and
