@@ -221,6 +221,20 @@ class RecordLayout:
             found[field.name] = column
         return [found[name] for name in self.keys.names]
 
+    def value_column(
+        self, name: str, kind: DataType, records: npt.NDArray[Any], memory: npt.NDArray[np.uint8]
+    ) -> Column:
+        """Return the values of a `heap` field as a column of `kind`, null where there is none.
+
+        Args:
+            name: the field.
+            kind: text or binary.
+            records: of `dtype`, or those of its fields that are needed, (n,).
+            memory: the log, in which references are positions.
+        """
+        valid = (records["#set"] >> np.uint64(self.bits[name])) & np.uint64(1) == 1
+        return column_of_references(kind, records[name], valid, memory)
+
     def _check(self) -> None:
         names = [field.name for field in self.fields]
         for name in names:

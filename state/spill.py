@@ -6,6 +6,7 @@ the wire format.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
@@ -95,11 +96,10 @@ class SpillFile:
         return record
 
     def look(self, record: SpillRecord) -> Batch:
-        """Return a copy of a batch, which stays here."""
+        """Return a copy of a batch, which stays here; another thread may append meanwhile."""
         page = self._pages[record.page]
         buffer = np.empty(record.length, dtype=np.uint8)
-        page.file.seek(record.offset)
-        page.file.readinto(buffer.data)  # type: ignore[attr-defined]  # temporary files have it
+        os.preadv(page.file.fileno(), [buffer.data], record.offset)
         message = decode(buffer, self._schemas)
         assert isinstance(message, WorkerMessage)
         return message.batch

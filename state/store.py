@@ -20,8 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..transport.wire.batch import Batch
-from ..transport.wire.column import Column
-from ..transport.wire.types import DataType
 from . import index, index_deletion, index_kernels, values
 from .budget import StateBudget
 from .heap import ValueHeap
@@ -33,9 +31,9 @@ from .log import ChunkLog
 from .node_transfer import export_nodes, import_nodes
 from .one_key import OneKey
 from .page_fetching import PageFetcher
-from .records import RecordLayout, column_of_references, text_words
+from .records import RecordLayout
 from .segments import RecordChunks
-from .store_epochs import StoreEpochs
+from .store_values import StoreValues
 
 __all__ = ["KeyedStore"]
 
@@ -47,7 +45,7 @@ _SHARES_SET_ASIDE = (2, 4, 8, 16)
 """The first of these parts of the memory for which there is room is set aside."""
 
 
-class KeyedStore(StoreEpochs):
+class KeyedStore(StoreValues):
     """The records of one operator's keys on one worker.
 
     Args:
@@ -285,6 +283,11 @@ class KeyedStore(StoreEpochs):
         """
         return self._fetcher.regions(places)
 
+    @property
+    def first_records(self) -> list[int]:
+        """The first record of each of its chunks: no other store of the log has one in them."""
+        return [extent.first for extent in self._chunks.extents]
+
     def passed(self, regions: Iterable[int]) -> Iterator[int]:
         """Yield regions in their order, most records of which are about to be changed.
 
@@ -366,69 +369,6 @@ class KeyedStore(StoreEpochs):
         else:
             self._free_all()
         self._start_empty()
-
-    # -- values of variable size --------------------------------------------------------------
-
-    def write_values(self, name: str, slots: Slots, column: Column) -> None:
-        """Write text or binary values into a `heap` field.
-
-        Args:
-            name: the field.
-            slots: records of the tail, int64 (n,).
-            column: text or binary, n rows; nulls take the value away.
-
-        Raises:
-            StateFullError: the worker's memory for state is used up.
-            InputError: a value is longer than 16 MiB.
-        """
-        slots = np.ascontiguousarray(slots, np.int64)
-        layout, words = self.layout, text_words(name, column).view(np.int64)
-        valid = column.validity
-        if valid is None:
-            valid = np.ones(len(column), np.bool_)
-
-        def go_on(row: int) -> int:
-            field = (layout.word(name), layout.word("#set"), layout.bits[name])
-            return values.write_values(self._place, self._at, *field, words, valid, slots, row)
-
-        self._run(go_on, len(slots), None)
-
-    def replace_value(self, reference: int, value: bytes) -> int:
-        """Put a value into the heap and return the reference to it, for a record of the tail.
-
-        Args:
-            reference: what the record has had until now, 0 if nothing.
-            value: its bytes.
-
-        Raises:
-            StateFullError: the worker's memory for state is used up.
-            InputError: the value is longer than 16 MiB.
-        """
-        replaced = self.heap.put(value, reference)
-        if replaced < 0:
-            self._make_room(len(value))
-            replaced = self.heap.put(value, reference)
-        return replaced
-
-    def values(self, name: str, slots: Slots, kind: DataType) -> Column:
-        """Return the values of a `heap` field as a column of `kind`, null where there is none."""
-        records = self.records
-        bit = np.uint64(self.layout.bits[name])
-        valid = (records["#set"][slots] >> bit) & np.uint64(1) == 1
-        return column_of_references(kind, records[name][slots], valid, self._log.memory)
-
-    def _make_room(self, nbytes: int) -> None:
-        """Make room for a value: compact the heap, or let it grow."""
-        if self.heap.is_mostly_garbage:
-            self.heap.compact(nbytes, self._move_values, retires=bool(self._seals))
-        else:
-            self.heap.open_chunk(nbytes)
-
-    def _move_values(self) -> None:
-        for extent in self._chunks:
-            values.move_values(
-                self._place, self._at, self.layout.heap_words, extent.first, extent.stop
-            )
 
     # -- virtual nodes ------------------------------------------------------------------------
 

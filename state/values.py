@@ -8,7 +8,7 @@ import numba
 import numpy as np
 from numba import types
 
-from ..transport.atomics import copy, load, store
+from ..transport.atomics import copy, inner, load, store
 from ..transport.compiling import njit
 from .index import (
     ABSENT,
@@ -74,6 +74,82 @@ def write_values(
         else:
             store(record + 8 * word, 0)
             store(record + 8 * set_word, known & ~(1 << bit))
+    return np.int64(len(slots))
+
+
+@inner
+def _byte(address: Any) -> Any:
+    """Return a byte; a word that is aligned lies in one page."""
+    return (load(address & ~7) >> (8 * (address & 7))) & 0xFF
+
+
+@inner
+def _order_of_bytes(here: Any, length: Any, there: Any, other_length: Any) -> Any:
+    """Return whether bytes are less than others (< 0), equal to them (0) or greater (> 0)."""
+    shared = min(length, other_length)
+    position = np.int64(0)
+    while position + 8 <= shared and load(here + position) == load(there + position):
+        position += 8
+    while position < shared:
+        differs = _byte(here + position) - _byte(there + position)
+        if differs:
+            return differs
+        position += 1
+    return length - other_length
+
+
+@njit(
+    numba.int64(
+        *(TYPE_PLACE, TYPE_AT, numba.int64, numba.int64, numba.int64),
+        *(_TYPE_WORDS, _TYPE_VALID, _TYPE_SLOTS),
+        *(numba.bool_, numba.bool_, numba.bool_[::1], numba.int64),
+    ),
+    cache=True,
+    nogil=True,
+    boundscheck=False,
+)
+def pick_values(
+    place: Any,
+    at: Any,
+    word: Any,
+    set_word: Any,
+    bit: Any,
+    values: Any,
+    valid: Any,
+    slots: Any,
+    greatest: Any,
+    later: Any,
+    picked: Any,
+    start: Any,
+) -> Any:
+    """Write those values into a heap field of records that are less than what is there, or greater.
+
+    As `write_values`; `later` says whether equal values are picked, too. `picked` receives which
+    rows were when their turn came.
+    """
+    for row in range(start, len(slots)):
+        if not valid[row]:
+            continue
+        record = place[BASE] + slots[row] * place[STRIDE]
+        known, reference = load(record + 8 * set_word), load(record + 8 * word)
+        length = values[row, 1]
+        if (known >> bit) & 1:
+            kept = place[BASE] + (reference >> 24)
+            order = _order_of_bytes(kept, reference & LENGTH_MASK, values[row, 0], length)
+            if order == 0:
+                picked[row] = later
+                continue
+            if (order > 0) == greatest:
+                continue
+        if at[HEAP_NEXT] + ((length + 7) & ~7) > at[HEAP_STOP]:
+            at[NEED] = (length + 7) & ~7
+            return -1 - row - HEAP * ROWS_MAX
+        at[GARBAGE] += ((reference & LENGTH_MASK) + 7) & ~7
+        copy(place[BASE] + at[HEAP_NEXT], values[row, 0], length)
+        store(record + 8 * word, (at[HEAP_NEXT] << 24) | length)
+        store(record + 8 * set_word, known | (1 << bit))
+        at[HEAP_NEXT] += (length + 7) & ~7
+        picked[row] = True
     return np.int64(len(slots))
 
 

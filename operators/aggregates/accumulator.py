@@ -2,7 +2,8 @@
 
 The state of one aggregate for one group is a few fields of a fixed-width record (numpy dtypes), so
 that compiled loops update it and a store can keep it. A field of dtype `object` holds values of
-variable size; it lies beside the records, one Python object per slot. A `SetField` holds sets.
+variable size; it lies beside the records, one Python object per slot. A `SetField` holds sets, a
+`TextField` text or binary values, which come as `Texts`.
 
 A group is named by its slot, an int64 index into all fields. `update` and `merge` may get a slot
 any number of times in one call.
@@ -13,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,8 @@ __all__ = [
     "SlottedRows",
     "State",
     "StateField",
+    "TextField",
+    "Texts",
     "merged_objects",
     "numbers_of",
     "validity_of",
@@ -59,15 +62,54 @@ class StateField:
 
 @dataclass(frozen=True)
 class SetField:
-    """A field that holds a set of values for each slot; it comes as a `ValueSets`.
+    """A field that holds values for each slot; it comes as a `ValueSets`, or as `ValueLists`.
 
     Attributes:
         name: unique within the accumulator.
         types: of the columns that make up a value.
+        is_list: whether values are kept in their order, equal ones too, and not each once.
     """
 
     name: str
     types: tuple[DataType, ...]
+    is_list: bool = False
+
+
+@dataclass(frozen=True)
+class TextField:
+    """A field that holds a text or binary value for each slot, or none; it comes as `Texts`.
+
+    Attributes:
+        name: unique within the accumulator.
+        kind: the type of the values.
+    """
+
+    name: str
+    kind: DataType
+
+
+class Texts(Protocol):
+    """The values of a `TextField`, by slot. Those of another state may be read only."""
+
+    def read(self, slots: Slots) -> Column:
+        """Return the values of slots, null where there is none."""
+        ...
+
+    def write(self, slots: Slots, column: Column, rows: Slots) -> None:
+        """Write values into slots; nulls take the value away.
+
+        Args:
+            slots: int64 (n,).
+            column: of the field's type.
+            rows: which of its rows, int64 (n,).
+        """
+        ...
+
+    def pick(
+        self, slots: Slots, column: Column, rows: Slots, *, greatest: bool, later: bool
+    ) -> npt.NDArray[np.bool_]:
+        """Write those values that exceed what is there, or are less: see `StoreValues`."""
+        ...
 
 
 class SlottedRows(NamedTuple):
@@ -106,6 +148,7 @@ class Accumulator(ABC):
     Attributes:
         fields: the state.
         sets: those of its fields that hold sets of values.
+        texts: those that hold text or binary values.
         output: the type of the result.
         merges_exactly: whether the states of parts of a group, merged in the order of their rows,
             give the result of these rows to the last bit.
@@ -114,12 +157,14 @@ class Accumulator(ABC):
     merges_exactly: ClassVar[bool] = False
     fields: tuple[StateField, ...] = ()
     sets: tuple[SetField, ...] = ()
+    texts: tuple[TextField, ...] = ()
     output: DataType
 
     @property
     def has_fixed_width(self) -> bool:
         """Whether all that is kept for a group is numbers."""
-        return not self.sets and all(field.dtype != object for field in self.fields)
+        objects = any(field.dtype == object for field in self.fields)
+        return not (self.sets or self.texts or objects)
 
     @property
     def depends_on_order(self) -> bool:

@@ -58,7 +58,7 @@ def accumulator_of(aggregate: Aggregate, types: tuple[DataType, ...]) -> Accumul
                 raise _refused(aggregate, types[0], "numbers, dates and times")
             return ApproximatePercentile(types[0], *aggregate.options)
         case "collect_list":
-            return CollectList(*aggregate.options)
+            return CollectList(types[0], *aggregate.options)
         case name if name in _MOMENTS:
             if types[0].family not in (*_INTEGERS, *_FLOATS):
                 raise _refused(aggregate, types[0], "integers and floats")

@@ -7,76 +7,109 @@ import datetime
 import decimal
 import json
 import math
-from operator import itemgetter
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
-from ...transport.wire.types import DataType
+from ...transport.wire.types import DataType, Field, Schema
 from .accumulator import (
     Accumulator,
     OutOfRange,
+    SetField,
     Slots,
     SlottedRows,
     State,
-    StateField,
-    merged_objects,
 )
 
 __all__ = ["CollectList"]
 
-_TEXT = DataType.parse("string")
+_TEXT, _INT64 = DataType.parse("string"), DataType.parse("int64")
 
 
 class CollectList(Accumulator):
-    """The values that are not null as a JSON array, ordered by event time, then by arrival."""
+    """The values that are not null as a JSON array, ordered by event time, then by arrival.
 
-    fields = (StateField("values", np.dtype(object)),)
+    Args:
+        kind: the type of the values.
+        limit: how many of them a group has at most.
+    """
+
     output = _TEXT
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, kind: DataType, limit: int) -> None:
+        self._kind, self._limit = kind, limit
+        self.sets = (SetField("values", (_INT64, _kept_type(kind)), is_list=True),)
 
     def update(self, state: State, rows: SlottedRows) -> None:
         """See `Accumulator.update`."""
-        slots, values = rows.slots.tolist(), rows.columns[0].to_pylist()
-        times = [0] * len(slots) if rows.times is None else rows.times.tolist()
-        lists = state["values"]
-        for row, (slot, time_ns, value) in enumerate(zip(slots, times, values, strict=True)):
-            if value is None:
-                continue
-            if lists[slot] is None:
-                lists[slot] = []
-            lists[slot].append((time_ns, value))
-            self._check(lists[slot], row)
+        (values,) = rows.columns
+        times = np.zeros(len(rows.slots), np.int64) if rows.times is None else rows.times
+        kept = [Column(_INT64, times), _as_kept(values)]
+        slots, valid = rows.slots, None
+        if values.validity is not None:
+            valid = np.flatnonzero(values.validity)
+            slots, kept = slots[valid], _taken(kept, valid)
+        lists: Any = state["values"]
+        lists.append(slots, kept)
+        self._check(lists, slots, valid)
 
     def merge(self, state: State, slots: Slots, other: State, other_slots: Slots) -> None:
         """See `Accumulator.merge`."""
-        lists = state["values"]
-        for pair, slot, values in merged_objects(other["values"], slots, other_slots):
-            lists[slot] = (lists[slot] or []) + values
-            self._check(lists[slot], pair)
+        lists: Any = state["values"]
+        lists.merge(slots, other["values"], other_slots)
+        self._check(lists, slots, None)
 
     def finish(self, state: State, slots: Slots) -> Column:
         """See `Accumulator.finish`."""
-        texts = []
-        for values in state["values"][slots]:
-            ordered = sorted(values or [], key=itemgetter(0))
-            texts.append(f"[{','.join(_json(value) for _, value in ordered)}]")
-        return Column.of(texts, _TEXT)
+        lists: Any = state["values"]
+        rows, (numbers, times, kept) = lists.listed(slots)
+        order = np.lexsort((numbers.data, times.data, rows))
+        (values,) = _taken([_as_given(kept, self._kind)], order)
+        texts = [_json(value) for value in values.to_pylist()]
+        ends = np.cumsum(lists.sizes(slots)).tolist()
+        return Column.of(
+            [f"[{','.join(texts[start:end])}]" for start, end in pairwise([0, *ends])], _TEXT
+        )
 
-    def object_bytes(self, state: State, slots: Slots) -> int:
-        """See `Accumulator.object_bytes`."""
-        lists = [one for one in state["values"][slots] if one]
-        return sum(len(one) * (96 + one[0][1].__sizeof__()) for one in lists)
-
-    def _check(self, values: list[Any], row: int) -> None:
-        if len(values) > self._limit:
+    def _check(self, lists: Any, slots: Slots, rows: Slots | None) -> None:
+        """Raise OutOfRange if a list is too long; `rows` are those of the slots, if not all."""
+        too_many = lists.sizes(slots) > self._limit
+        if too_many.any():
+            row = int(np.argmax(too_many))
             reason = f"it has more values than its limit of {self._limit}"
             raise OutOfRange(
-                row, f"{reason}: pass a higher limit=, or use an aggregate of bounded size"
+                row if rows is None else int(rows[row]),
+                f"{reason}: pass a higher limit=, or use an aggregate of bounded size",
             )
+
+
+def _kept_type(kind: DataType) -> DataType:
+    """Return the type of which values are kept: of floats the bits, as sets take -0.0 for 0.0."""
+    if kind.kind == "fixed" and kind.storage.kind == "f":
+        return DataType.parse(f"int{8 * kind.width}")
+    return kind
+
+
+def _as_kept(column: Column) -> Column:
+    kept = _kept_type(column.type)
+    if kept == column.type:
+        return Column(kept, column.data, column.offsets)
+    return Column(kept, column.data.view(kept.storage))
+
+
+def _as_given(column: Column, kind: DataType) -> Column:
+    if column.type == kind:
+        return column
+    return Column(kind, column.data.view(kind.storage))
+
+
+def _taken(columns: Sequence[Column], rows: Slots) -> list[Column]:
+    fields = [Field(str(number), one.type) for number, one in enumerate(columns)]
+    return list(Batch(Schema(tuple(fields)), list(columns)).take(rows).columns)
 
 
 def _json(value: Any) -> str:

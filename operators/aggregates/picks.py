@@ -2,6 +2,8 @@
 
 Each keeps the least or greatest *order* of a group, and the value of the row that has it: for min
 and max these are the same, for first and last the order is the event time.
+
+Numbers are fields of a record. All other values are text or binary, or become so (`texts_of`).
 """
 
 from __future__ import annotations
@@ -19,10 +21,13 @@ from .accumulator import (
     SlottedRows,
     State,
     StateField,
+    TextField,
+    Texts,
     numbers_of,
     validity_of,
 )
 from .kernels import pick_rows
+from .values_as_bytes import bytes_type, bytes_values, values_of_bytes
 
 __all__ = ["Pick", "is_compiled"]
 
@@ -31,7 +36,7 @@ _INT64 = DataType.parse("int64")
 
 
 def is_compiled(kind: DataType) -> bool:
-    """Whether values of a type are kept in a numeric field; others are Python objects."""
+    """Whether values of a type are kept in a numeric field; others are text or binary."""
     return kind.kind == "fixed" and kind.storage.kind in "biuf"
 
 
@@ -68,12 +73,19 @@ class Pick(Accumulator):
         self.greatest, self.later = greatest, later
         self._ignore_nulls = ignore_nulls
         self.output = value or self._order_type
-        fields = [StateField("order", _dtype(self._order_type)), StateField("known", _FLAG)]
+        fields, texts = [StateField("known", _FLAG)], []
+        kept = {"order": self._order_type}
         if value is not None:
-            fields += [StateField("value", _dtype(value)), StateField("null", _FLAG)]
-        self.fields = tuple(fields)
+            kept["value"] = value
+            fields.append(StateField("null", _FLAG))
+        for name, kind in kept.items():
+            if is_compiled(kind):
+                fields.append(StateField(name, _dtype(kind)))
+            else:
+                texts.append(TextField(name, bytes_type(kind)))
+        self.fields, self.texts = tuple(fields), tuple(texts)
         self.has_value = value is not None
-        self.is_of_numbers = order is not None and all(one.dtype != object for one in fields)
+        self.is_of_numbers = order is not None and not texts
 
     @property
     def depends_on_order(self) -> bool:
@@ -87,77 +99,70 @@ class Pick(Accumulator):
         if self._by_time:
             orders: Any = np.zeros(len(slots), np.int64) if times is None else times
         else:
-            last = columns[-1]
-            orders = _values(last)
-            valid = _both(valid, validity_of(last))
+            orders = _values(columns[-1])
+            valid = _both(valid, validity_of(columns[-1]))
         picked = self._picked(state, slots, orders, valid)
-        if self._value_type is None or not len(picked):
-            return
-        value = columns[0]
-        chosen = slots[picked]
-        if is_compiled(value.type):
-            state["value"][chosen] = _values(value)[picked]
-        else:
-            found = _values(value)
-            for slot, row in zip(chosen.tolist(), picked.tolist(), strict=True):
-                state["value"][slot] = found[row]
-        validity = value.validity
-        state["null"][chosen] = False if validity is None else ~validity[picked]
+        if self._value_type is not None and len(picked):
+            value = columns[0]
+            chosen, picked = self._chosen(slots, picked)
+            _write(state["value"], chosen, _values(value), picked)
+            validity = value.validity
+            state["null"][chosen] = False if validity is None else ~validity[picked]
 
     def merge(self, state: State, slots: Slots, other: State, other_slots: Slots) -> None:
         """See `Accumulator.merge`."""
         known = other["known"][other_slots].astype(np.bool_)
-        orders = other["order"][other_slots]
-        rows = self._picked(state, slots, orders, known)
-        if self._value_type is not None and len(rows):
-            for name in ("value", "null"):
-                state[name][slots[rows]] = other[name][other_slots[rows]]
+        picked = self._picked(state, slots, _read(other["order"], other_slots), known)
+        if self._value_type is not None and len(picked):
+            chosen, picked = self._chosen(slots, picked)
+            others = other_slots[picked]
+            values = _read(other["value"], others)
+            _write(state["value"], chosen, values, np.arange(len(others)))
+            state["null"][chosen] = other["null"][others]
 
     def finish(self, state: State, slots: Slots) -> Column:
         """See `Accumulator.finish`."""
         valid = state["known"][slots] > 0
-        values = state["order" if self._value_type is None else "value"][slots]
+        values = _read(state["order" if self._value_type is None else "value"], slots)
         if self._value_type is not None:
             valid &= state["null"][slots] == 0
+        validity = None if valid.all() else valid
         if is_compiled(self.output):
             data = values.astype(self.output.storage, copy=False)
-            return Column(self.output, data, validity=None if valid.all() else valid)
-        values[~valid] = None
-        return Column.of(values.tolist(), self.output)
-
-    def object_bytes(self, state: State, slots: Slots) -> int:
-        """See `Accumulator.object_bytes`."""
-        names = [field.name for field in self.fields if field.dtype == object]
-        return sum(_bytes_of(one) for name in names for one in state[name][slots])
+            return Column(self.output, data, validity=validity)
+        return values_of_bytes(self.output, values, validity)
 
     def _picked(
         self, state: State, slots: Slots, orders: Any, valid: npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.int64]:
         """Keep orders; return the rows that were kept, the one that counts last for each slot."""
         if not is_compiled(self._order_type):
-            return self._picked_objects(state, slots, orders, valid)
+            return self._picked_texts(state, slots, orders, valid)
         rows = _NO_ROWS if self._value_type is None else np.empty(len(slots), np.int64)
         fields = (state["order"], state["known"])
         picked = pick_rows(*fields, slots, orders, valid, self.greatest, self.later, rows)
         return rows[:picked]
 
-    def _picked_objects(
-        self, state: State, slots: Slots, orders: Any, valid: npt.NDArray[np.bool_]
+    def _picked_texts(
+        self, state: State, slots: Slots, orders: Column, valid: npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.int64]:
-        kept, known = state["order"], state["known"]
-        rows = []
-        for row, (slot, order) in enumerate(zip(slots.tolist(), orders, strict=True)):
-            if len(valid) and not valid[row]:
-                continue
-            if known[slot]:
-                best = kept[slot]
-                better = order > best if self.greatest else order < best
-                if not better and not (self.later and order == best):
-                    continue
-            kept[slot] = order
-            known[slot] = 1
-            rows.append(row)
-        return np.array(rows, np.int64)
+        rows = np.flatnonzero(valid) if len(valid) else np.arange(len(slots))
+        texts: Any = state["order"]
+        how = {"greatest": self.greatest, "later": self.later}
+        picked = rows[texts.pick(slots[rows], orders, rows, **how)]
+        state["known"][slots[picked]] = 1
+        return picked
+
+    def _chosen(self, slots: Slots, picked: Slots) -> tuple[Slots, Slots]:
+        """Return the slots and rows of the values to write, the last one for each slot last.
+
+        Of texts only that one: what is written in place of another leaves garbage behind.
+        """
+        chosen = slots[picked]
+        if is_compiled(self.output):
+            return chosen, picked
+        found, lasts = np.unique(chosen[::-1], return_index=True)
+        return found, picked[::-1][lasts]
 
 
 _FLAG = np.dtype(np.uint8)
@@ -165,26 +170,32 @@ _ALL = np.empty(0, np.bool_)
 
 
 def _dtype(kind: DataType) -> np.dtype[Any]:
-    if not is_compiled(kind):
-        return np.dtype(object)
     if kind.storage == np.float16:  # numba has none
         return np.dtype(np.float32)
     return np.dtype(np.uint8) if kind.storage == np.bool_ else kind.storage
 
 
 def _values(column: Column) -> Any:
-    """Return values as they are kept: an array of numbers, or a list of Python objects."""
+    """Return values as they are kept: an array of numbers, or a column of text or binary."""
     if not is_compiled(column.type):
-        return column.to_pylist()
+        return bytes_values(column)
     data = numbers_of(column)
     return data.view(np.uint8) if data.dtype == np.bool_ else data
+
+
+def _read(field: Any, slots: Slots) -> Any:
+    """Return what a field holds: an array of numbers, or a column of text or binary."""
+    return field[slots] if isinstance(field, np.ndarray) else field.read(slots)
+
+
+def _write(field: npt.NDArray[Any] | Texts, slots: Slots, values: Any, rows: Slots) -> None:
+    if isinstance(field, np.ndarray):
+        field[slots] = values[rows]
+    else:
+        field.write(slots, values, rows)
 
 
 def _both(one: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     if not len(one) or not len(other):
         return one if len(one) else other
     return one & other
-
-
-def _bytes_of(value: object) -> int:
-    return 0 if value is None else value.__sizeof__()

@@ -110,7 +110,7 @@ class AggregateWindows(TimeWindows):
         """Whether deltas may wait for the watermark, as they are all that windows have at times."""
         if self._asked.emits_changes or isinstance(self._slices, WholeInput):
             return False
-        if not self._state.has_fixed_width or self._memtable is not None:
+        if not self._state.is_in_records or self._memtable is not None:
             return False
         return len(self._slices.slices_of(0)) == 1
 
@@ -222,7 +222,7 @@ class AggregateWindows(TimeWindows):
     def _may_wait(self) -> bool:
         """Whether results are not asked for with each batch, and a group is its record alone."""
         is_asked = self._asked.output_mode == "update" and self._asked.trigger_ns is None
-        return self._state.has_fixed_width and not is_asked and not self._asked.is_by_clock
+        return self._state.is_in_records and not is_asked and not self._asked.is_by_clock
 
     def _changes_results(self, slices: Int64s) -> bool:
         """Whether rows belong to windows whose results have been emitted and will be again."""

@@ -45,7 +45,8 @@ _SHARE_OF_BUDGET = 4
 _BYTES_MIN = 1 << 20
 """It is of no use with less: chunks of memory have 64 KiB at least."""
 _BEYOND_BYTES = 16 << 20
-"""So much address space is reserved beyond it: `has_room` estimates."""
+"""So much address space is reserved beyond twice of it: `has_room` estimates, and texts are moved
+together now and then."""
 _ROWS_MIN, _PARTS = 64, 16
 """Rows are added in parts of it that are so small, since each may have a group of its own."""
 _SORTED_BYTES = 32
@@ -115,7 +116,7 @@ class GroupMemtable:
     ) -> None:
         self._stored, self._nbytes = stored, nbytes
         self._runs = DeltaRuns(context.operator_id, context.state_budget)
-        self._budget = StateBudget(nbytes + _BEYOND_BYTES)  # `has_room` is asked before
+        self._budget = StateBudget(2 * nbytes + _BEYOND_BYTES)  # `has_room` is asked before
         self.groups = make(self._budget)
 
     @classmethod
@@ -145,7 +146,7 @@ class GroupMemtable:
     def has_room(self, batch: Batch) -> bool:
         """Whether each of these rows may have a group of its own that is not there yet."""
         used = self._budget.used_bytes + _SORTED_BYTES * len(self.groups)
-        added = batch.nbytes + batch.num_rows * self._group_bytes
+        added = batch.nbytes * (1 + self.groups.texts) + batch.num_rows * self._group_bytes
         return used + added + self.groups.growth_bytes(batch.num_rows) <= self._nbytes
 
     @property

@@ -12,7 +12,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +26,13 @@ from ..aggregates.accumulator import Accumulator, SlottedRows, State
 from ..sealing import Epochs
 from .batch_combiner import BatchCombiner
 from .dumped_groups import DumpedGroups, numbered
+from .kept_fields import KeptFields, states_of_dump
 from .sealed_groups import SealedGroups, value_columns
 from .slice_stores import SliceStores, keys_in_slices
 from .slot_cache import SlotCache
 from .slot_objects import SlotObjects
-from .value_sets import ValueSets
+from .slot_texts import SlotTexts, text_columns
+from .value_sets import ValueLists, ValueSets
 
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
@@ -49,15 +51,6 @@ _BINARY = DataType.parse("binary")
 
 _SEARCHED_ROWS = 1 << 16
 """For so many groups at a time places are looked up."""
-
-
-class _Kept(NamedTuple):
-    """Where an accumulator's fields lie: names in the records, objects and sets."""
-
-    accumulator: Accumulator
-    names: dict[str, str]
-    objects: dict[str, SlotObjects]
-    sets: dict[str, ValueSets]
 
 
 class GroupState:
@@ -89,10 +82,11 @@ class GroupState:
         if notes_changes:
             self._moved.append(RecordField(CHANGED, np.dtype(np.uint8)))
         pointers = list(more)
+        self._text_kinds: dict[str, DataType] = {}
         self._budget, self._operator = context.state_budget, context.operator_id
-        self._kept: list[_Kept] = []
+        self._kept: list[KeptFields] = []
         for number, accumulator in enumerate(accumulators):
-            kept = _Kept(accumulator, {}, {}, {})
+            kept = KeptFields(accumulator, {}, {}, {}, {})
             for field in accumulator.fields:
                 if field.dtype == object:
                     kept.objects[field.name] = SlotObjects()
@@ -100,9 +94,12 @@ class GroupState:
                 kept.names[field.name] = f"{number}.{field.name}"
                 at = kept.names[field.name]
                 self._moved.append(RecordField(at, field.dtype, field.initial))
+            for text in accumulator.texts:
+                self._text_kinds[f"{number}.{text.name}"] = text.kind
             for values in accumulator.sets:
                 pointers += ValueSets.fields(f"{number}.{values.name}")
             self._kept.append(kept)
+        pointers += [RecordField.of_bytes(name) for name in self._text_kinds]
         stored = keys_in_slices(keys) if shares_stores else keys
         self._spare = KeyedStore(
             RecordLayout(stored, [*self._moved, *pointers]),
@@ -113,8 +110,13 @@ class GroupState:
         for number, kept in enumerate(self._kept):
             for values in kept.accumulator.sets:
                 name = f"{number}.{values.name}"
-                kept.sets[values.name] = ValueSets(values.types, self._spare, name)
+                make = ValueLists if values.is_list else ValueSets
+                kept.sets[values.name] = make(values.types, self._spare, name)
         self._stores = SliceStores(self._spare, context.virtual_nodes, shares=shares_stores)
+        for number, kept in enumerate(self._kept):
+            for text in kept.accumulator.texts:
+                at = f"{number}.{text.name}"
+                kept.texts[text.name] = SlotTexts(at, text.kind, self._stores, self._spare)
         self._charged: Epochs[int] = Epochs()
         self._charged_bytes = 0  # for objects
         self._cache = SlotCache(keys)
@@ -154,8 +156,8 @@ class GroupState:
         return self._spare.spills
 
     @property
-    def has_fixed_width(self) -> bool:
-        """Whether all that is kept for a group is in its record."""
+    def is_in_records(self) -> bool:
+        """Whether all that is kept for a group is in its record: numbers and texts."""
         return not any(kept.objects or kept.sets for kept in self._kept)
 
     def set_aside(self, nbytes: int) -> bool:
@@ -172,6 +174,11 @@ class GroupState:
     def give_back(self, nbytes: int) -> None:
         """Take memory back that was set aside."""
         self._spare.give_back(nbytes)
+
+    @property
+    def texts(self) -> int:
+        """How many text or binary values a group may have beside its key."""
+        return len(self._text_kinds)
 
     @property
     def has_room_for_keys(self) -> bool:
@@ -262,7 +269,7 @@ class GroupState:
         """Drop all groups of a slice and give their memory back."""
         if slice_ not in self._stores:
             return
-        if not self.has_fixed_width:
+        if not self.is_in_records:
             self._drop_values(self.scan(slice_))
         self._stores.free(slice_)
         self.slices_changed = True
@@ -280,7 +287,7 @@ class GroupState:
         records: Any = self._spare.records
         kept = self._kept[number]
         fields: Any = {name: records[at] for name, at in kept.names.items()}
-        return {**fields, **kept.objects, **kept.sets}
+        return {**fields, **kept.objects, **kept.sets, **kept.texts}
 
     def update(
         self, slots: Int64s, inputs: Sequence[Sequence[Column]], times: Int64s | None
@@ -346,7 +353,10 @@ class GroupState:
 
         Without `sets`, these are left to `dump_sets`.
         """
-        columns = field_columns(copy_of_records(self._spare.records, slots), self._moved)
+        records = copy_of_records(self._spare.records, slots)
+        columns = field_columns(records, self._moved)
+        stored = self._spare.layout, self._spare.memory
+        columns |= text_columns(records, self._text_kinds, *stored)
         for name, objects in self._objects():
             columns[name] = Column.of([pickle.dumps(one) for one in objects[slots]], _BINARY)
         if sets:
@@ -376,7 +386,10 @@ class GroupState:
                 values.add(slots, found)
                 return
         write_fields(self._spare.records, slots, self._moved, batch)
+        rows = np.arange(batch.num_rows)
         for number, kept in enumerate(self._kept):
+            for texts in kept.texts.values():
+                texts.write(slots, batch.column(column_name(texts.name)), rows)
             with self._charging(number, slots):
                 for name, objects in kept.objects.items():
                     pickled = batch.column(column_name(f"{number}.{name}")).to_pylist()
@@ -385,11 +398,8 @@ class GroupState:
 
     def merge_dumped(self, slots: Int64s, batch: Batch) -> None:
         """Add what `dump` returned to the groups of these slots; raise as `update`."""
-        rows, numbers = np.arange(batch.num_rows), self._numbers(batch)
-        for number, kept in enumerate(self._kept):
-            other: dict[str, npt.NDArray[Any]] = {
-                name: numbers[at] for name, at in kept.names.items()
-            }
+        rows, states = np.arange(batch.num_rows), states_of_dump(self._kept, self._moved, batch)
+        for number, (kept, other) in enumerate(zip(self._kept, states, strict=True)):
             for name in kept.objects:
                 pickled = batch.column(column_name(f"{number}.{name}")).to_pylist()
                 other[name] = np.empty(len(pickled), object)
@@ -401,19 +411,11 @@ class GroupState:
                     kept.accumulator.merge(self.state(number), slots, other, rows)
 
     def dumped(self, batch: Batch) -> DumpedGroups:
-        """Return the groups of a dump as they are; they must be of numbers alone."""
-        numbers = self._numbers(batch)
-        states = [{name: numbers[at] for name, at in kept.names.items()} for kept in self._kept]
-        return DumpedGroups([kept.accumulator for kept in self._kept], states)
-
-    def _numbers(self, batch: Batch) -> npt.NDArray[Any]:
-        """Return the state in a dump that is numbers, as records."""
-        numbers = np.empty(
-            batch.num_rows, np.dtype([(field.name, field.dtype) for field in self._moved])
+        """Return the groups of a dump as they are; they must be of numbers and texts alone."""
+        return DumpedGroups(
+            [kept.accumulator for kept in self._kept],
+            states_of_dump(self._kept, self._moved, batch),
         )
-        dumped = [one for one in self._moved if column_name(one.name) in batch.schema]
-        write_fields(numbers, np.arange(batch.num_rows), dumped, batch)
-        return numbers
 
     def _objects(self) -> Iterator[tuple[str, SlotObjects]]:
         """Yield the fields of objects, with the names of their columns."""
@@ -453,6 +455,7 @@ class GroupState:
             {name: values.values.sealed(epoch) for name, values in self._sets()},
             {name: objects.sealed(epoch) for name, objects in self._objects()},
             self._moved,
+            self._text_kinds,
         )
 
     def roll_back(self, epoch: int) -> None:

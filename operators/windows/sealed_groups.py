@@ -22,6 +22,7 @@ from ...transport.wire.types import DataType, Schema
 from .grouping import SLICE
 from .slice_stores import SealedStore
 from .slot_objects import SealedObjects
+from .slot_texts import text_columns
 
 __all__ = ["Part", "SealedGroups", "value_columns"]
 
@@ -44,6 +45,7 @@ class SealedGroups:
         sets: the values of each field of sets, by the name of its columns.
         objects: the objects of each field, by the name of its column.
         fields: those that move with a group.
+        texts: the types of its fields of texts.
     """
 
     key: Schema
@@ -51,6 +53,7 @@ class SealedGroups:
     sets: Mapping[str, SealedRecords]
     objects: Mapping[str, SealedObjects]
     fields: Sequence[RecordField]
+    texts: Mapping[str, DataType]
 
     @property
     def parts(self) -> Mapping[Part, SealedRecords]:
@@ -80,10 +83,15 @@ class SealedGroups:
         slices = store.slices_of(records)
         rows = np.flatnonzero(is_alive(records) & np.isin(slices, store.open))
         records, slots, slices = copy_of_records(records, rows), slots[rows], slices[rows]
-        columns = {SLICE: Column.of(slices), **field_columns(records, self.fields)}
+        columns = {SLICE: Column.of(slices), **self.columns(records, store.records)}
         for name, objects in self.objects.items():
             columns[name] = Column.of(list(objects.read(slots)), _BINARY)
         return with_columns(self._keys(store.records, records), columns)
+
+    def columns(self, records: Records, sealed: SealedRecords) -> dict[str, Column]:
+        """Return the numbers and texts of copies of records as columns."""
+        found = field_columns(records, self.fields)
+        return found | text_columns(records, self.texts, sealed.layout, sealed.memory)
 
     def _values(self, name: str, slots: Int64s) -> Batch:
         sealed = self.sets[name]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...state.node_transfer import column_name, field_columns, with_columns
+from ...state.node_transfer import column_name, with_columns
 from ...state.records import copy_of_records
 from ...state.sealed_records import SealedRecords, living
 from ...transport.wire.batch import Batch
@@ -67,7 +67,7 @@ class SealedPool:
         data = {column_name(name): found[name] for name in BOUNDS}
         data[ROWS] = records["rows"][owners]
         columns = {name: Column.of(np.ascontiguousarray(one)) for name, one in data.items()}
-        columns |= field_columns(found, self.groups.fields)
+        columns |= self.groups.columns(found, self._windows)
         for name, objects in self.groups.objects.items():
             columns[name] = Column.of(list(objects.read(windows)), _BINARY)
         return with_columns(self._keys_of(copy_of_records(records, owners)), columns)

@@ -239,6 +239,20 @@ class SliceStores:
         found = virtual_node_of(shared.store.records["#hash"][slots], self._virtual_nodes)
         return slots[np.isin(found, nodes)]
 
+    def owners(self, slots: Int64s) -> Iterator[tuple[KeyedStore, Int64s | slice]]:
+        """Yield the stores of groups, and which of the slots are in each."""
+        stores = list(self)
+        if len(stores) == 1:
+            yield stores[0], slice(None)
+            return
+        chunks = [store.first_records for store in stores]
+        firsts = np.array([first for known in chunks for first in known], np.int64)
+        order = np.argsort(firsts)
+        numbers = np.repeat(np.arange(len(stores)), [len(known) for known in chunks])[order]
+        owners = numbers[np.searchsorted(firsts[order], slots, side="right") - 1]
+        for number in np.unique(owners).tolist():
+            yield stores[number], np.flatnonzero(owners == number)
+
     def free(self, slice_: int) -> None:
         """Forget an open slice, and give back its memory, or that of all which share its store."""
         shared = self._of.pop(slice_)

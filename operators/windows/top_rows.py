@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from .group_state import GroupState
 from .grouping import SLICE
 from .sealed_windows import dated
 from .slices import WholeInput, slices_of
+from .sorted_runs import RunFile, SortedRun, merged, sorted_pieces
 from .time_windows import TimeWindows
 
 if TYPE_CHECKING:
@@ -34,6 +36,10 @@ Int64s = npt.NDArray[np.int64]
 
 _NS_PER_US = 1_000
 _PRUNED_FROM_ROWS = 4_096
+_RUN_BYTES_MIN = 64 << 10
+"""With less in memory there is no use in a run."""
+_RUNS_MAX = 16
+"""More runs of a slice are merged, without the first, which has most of the rows."""
 _SIGN = np.uint64(1 << 63)
 _GREATEST = np.int64(2**63 - 1)
 
@@ -41,15 +47,27 @@ _GREATEST = np.int64(2**63 - 1)
 class _Rows(NamedTuple):
     """Rows that may be among the first.
 
-    `kept` is how many of them were when that was last found out, and `floor` the order of the last
-    of them then, which later rows must exceed, or equal where ties come, too: None where rows have
-    groups, an order among themselves alone, or are too few.
+    Attributes:
+        batches, rows: those in memory, and how many they are.
+        kept: how many of them were when that was last found out.
+        floor: the order of the last of them then, which later rows must exceed, or equal where
+            ties come, too: None where rows have groups, an order among themselves alone, or are
+            too few.
+        runs: those on the disk, which came before.
+        settled: how many of these there were when that was last found out.
     """
 
     batches: list[Batch]
     rows: int
     kept: int
     floor: int | None = None
+    runs: tuple[SortedRun, ...] = ()
+    settled: int = 0
+
+    @property
+    def spilled(self) -> int:
+        """How many rows are on the disk."""
+        return sum(run.rows for run in self.runs)
 
 
 _NONE = _Rows([], 0, 0)
@@ -60,20 +78,24 @@ class _Saved(NamedTuple):
 
     rows: _Rows
     time_ns: int | None
-    chunk: StateChunk
+    chunks: Sequence[StateChunk]
 
 
 class TopRows(TimeWindows):
     """Keeps the rows of each slice that may be among the first of a group."""
 
-    surviving: ClassVar[tuple[str, ...]] = (*TimeWindows.surviving, "_charged", "_chunks")
+    surviving: ClassVar[tuple[str, ...]] = (
+        *TimeWindows.surviving,
+        *("_charged", "_charged_on_disk", "_chunks"),
+    )
 
     def __init__(self, asked: TopN) -> None:
         super().__init__(slices_of(asked))
         self._asked = asked
         self._kept: dict[int, _Rows] = {}
         self._chunks: dict[int, _Saved] = {}
-        self._charged = 0
+        self._charged = self._charged_on_disk = 0
+        self._runs_written = 0
         self._numbers: GroupState | None = None  # empty between two calls of `_numbered`
 
     def on_batch(self, batch: Batch, out: Output) -> None:
@@ -111,12 +133,16 @@ class TopRows(TimeWindows):
 
     def _add(self, slice_: int, batch: Batch) -> None:
         before = self._kept.get(slice_, _NONE)
-        now = _Rows(
-            [*before.batches, batch], before.rows + batch.num_rows, before.kept, before.floor
-        )
+        now = before._replace(batches=[*before.batches, batch], rows=before.rows + batch.num_rows)
         if now.rows >= 2 * now.kept + _PRUNED_FROM_ROWS:
             first = self._first_rows(Batch.concat(now.batches))
-            now = _Rows([first], first.num_rows, first.num_rows, self._floor(first))
+            floor = self._floor(first)
+            now = now._replace(
+                batches=[first],
+                rows=first.num_rows,
+                kept=first.num_rows,
+                floor=now.floor if floor is None else floor,
+            )
         self._kept[slice_] = now
 
     def _floor(self, first: Batch) -> int | None:
@@ -132,7 +158,8 @@ class TopRows(TimeWindows):
             return
         yield Batch.empty(self._input)
         for slice_, kept in self._kept.items():
-            for batch in kept.batches:
+            on_disk = (batch for run in kept.runs for batch in run.batches())
+            for batch in chain(on_disk, kept.batches):
                 mine = batch.filter(np.isin(self._context.nodes_of(batch, self._asked.keys), nodes))
                 column = {SLICE: Column.of(np.full(mine.num_rows, slice_))}
                 yield dated(with_columns(mine, column), self._latest_ns)
@@ -161,13 +188,32 @@ class TopRows(TimeWindows):
             before = self._chunks.get(slice_)
             if before is not None and before.rows is kept and before.time_ns == time_ns:
                 chunks[slice_] = before
-                continue
-            rows = partial(_rows_of, kept, slice_, self._latest_ns)
-            chunk = StateChunk(rows, f"{name}-{epoch}-{slice_}")
-            chunks[slice_] = _Saved(kept, time_ns, chunk)
+            else:
+                parts = self._parts(kept, slice_, epoch, newest=time_ns is not None)
+                chunks[slice_] = _Saved(kept, time_ns, parts)
         self._chunks = chunks
         columns = StateChunk(Batch.empty(self._input), f"{name}-columns")
-        return [columns, *(one.chunk for one in chunks.values())]
+        return [columns, *chain.from_iterable(one.chunks for one in chunks.values())]
+
+    def _parts(self, kept: _Rows, slice_: int, epoch: int, *, newest: bool) -> Sequence[StateChunk]:
+        """Return the rows of a slice as chunks: runs, which do not change, then those in memory.
+
+        With `newest`, the last chunk is a new one, which has the latest event time.
+        """
+        held: list[tuple[Callable[[], Sequence[Batch]], str]] = [
+            (partial(run.part, number), f"{run.name}-{number}")
+            for run in kept.runs
+            for number in range(run.parts)
+        ]
+        named = f"top-{self._context.attempt}-{epoch}-{slice_}"
+        if kept.rows:
+            held.append((lambda: kept.batches, named))
+        elif newest and held:
+            held[-1] = held[-1][0], named
+        return [
+            StateChunk(partial(_rows_of, find, slice_, self._latest_ns), identity)
+            for find, identity in held
+        ]
 
     def _beside(self) -> tuple[int | None, dict[int, _Rows]]:
         return self._latest_ns, dict(self._kept)
@@ -178,9 +224,18 @@ class TopRows(TimeWindows):
         self._charge()
 
     def _emit_window(self, window: int, out: Output) -> None:
-        parts = [self._kept.get(slice_) for slice_ in self._slices.slices_of(window)]
-        batches = [batch for part in parts if part is not None for batch in part.batches]
-        rows = self._first_rows(Batch.concat(batches))
+        found = (self._kept.get(slice_) for slice_ in self._slices.slices_of(window))
+        parts = [part for part in found if part is not None]
+        if any(part.runs for part in parts):
+            for rows in merged([run for part in parts for run in self._runs(part)]):
+                self._emit_first(rows, window, out)
+        else:
+            batches = [batch for part in parts for batch in part.batches]
+            self._emit_first(Batch.concat(batches), window, out)
+
+    def _emit_first(self, batch: Batch, window: int, out: Output) -> None:
+        """Emit the first rows of the groups of a window, all rows of which are in a batch."""
+        rows = self._first_rows(batch)
         assert self.schema is not None
         bounds = []
         if self._asked.has_window_columns:
@@ -196,16 +251,67 @@ class TopRows(TimeWindows):
         self._kept.pop(slice_, None)
         self._charge()
 
+    # -- memory -------------------------------------------------------------------------------
+
     def _charge(self) -> None:
-        """Charge the worker's memory for state for the rows that are kept."""
-        parts = self._kept.values()
-        now = sum(batch.nbytes for part in parts for batch in part.batches)
+        """Charge the worker's memory for state for the rows that are kept, or spill them."""
         budget, name = self._context.state_budget, self._context.operator_id
+        now = self._bytes_in_memory()
+        more = now - self._charged
+        if more > budget.free_bytes and now >= _RUN_BYTES_MIN and budget.has_room_on_disk(now):
+            self._spill()
+            now = self._bytes_in_memory()
         if now > self._charged:
-            budget.take(name, now - self._charged, sum(part.rows for part in parts))
+            rows = sum(part.rows + part.spilled for part in self._kept.values())
+            budget.take(name, now - self._charged, rows)
         elif now < self._charged:
             budget.give_back(name, self._charged - now)
         self._charged = now
+        files = {run.file for part in self._kept.values() for run in part.runs}
+        on_disk = sum(file.nbytes for file in files)
+        budget.charge(name, on_disk - self._charged_on_disk, on_disk=True)
+        self._charged_on_disk = on_disk
+
+    def _bytes_in_memory(self) -> int:
+        return sum(batch.nbytes for part in self._kept.values() for batch in part.batches)
+
+    def _spill(self) -> None:
+        """Write the rows of all slices to the disk, as a run of each, and merge runs if many."""
+        budget, name = self._context.state_budget, self._context.operator_id
+        file = RunFile(name, budget)
+        for slice_, kept in self._kept.items():
+            if not kept.rows:
+                continue
+            first = self._first_rows(Batch.concat(kept.batches))
+            run = self._run(file, (piece for piece, _ in sorted_pieces(first, self._asked.keys)))
+            runs, settled = (*kept.runs, run), kept.settled
+            if sum(one.rows for one in runs) >= 2 * settled + _PRUNED_FROM_ROWS:
+                runs = (self._run(file, map(self._first_of_buckets, merged(runs))),)
+                settled = runs[0].rows
+            elif len(runs) > _RUNS_MAX:
+                later = self._run(file, map(self._first_of_buckets, merged(runs[1:])))
+                runs = (runs[0], later)
+            floor = self._floor(first)
+            self._kept[slice_] = _Rows(
+                [], 0, 0, kept.floor if floor is None else floor, runs, settled
+            )
+
+    def _first_of_buckets(self, batch: Batch) -> Batch:
+        """Return the first rows of each group, by their buckets."""
+        first = self._first_rows(batch)
+        return Batch.concat([piece for piece, _ in sorted_pieces(first, self._asked.keys)])
+
+    def _run(self, file: RunFile, pieces: Iterable[Batch]) -> SortedRun:
+        self._runs_written += 1
+        name = f"top-{self._context.attempt}-run-{self._runs_written}"
+        return file.write(pieces, self._asked.keys, name)
+
+    def _runs(self, kept: _Rows) -> list[Iterable[tuple[Batch, npt.NDArray[np.uint16]]]]:
+        """Return the rows of a slice as runs, the oldest first."""
+        in_memory = sorted_pieces(Batch.concat(kept.batches), self._asked.keys)
+        return [*kept.runs, in_memory] if kept.rows else [*kept.runs]
+
+    # -- the first rows -----------------------------------------------------------------------
 
     def _first_rows(self, batch: Batch) -> Batch:
         """Return the first rows of each group, those of a group together, the greatest first."""
@@ -257,10 +363,11 @@ def _is_one_group(keys: Batch) -> bool:
     )
 
 
-def _rows_of(kept: _Rows, slice_: int, latest_ns: int | None) -> Batch:
-    """Return the rows of a slice as one batch of a snapshot."""
-    column = {SLICE: Column.of(np.full(kept.rows, slice_))}
-    return dated(with_columns(Batch.concat(kept.batches), column), latest_ns)
+def _rows_of(find: Callable[[], Sequence[Batch]], slice_: int, latest_ns: int | None) -> Batch:
+    """Return rows of a slice as one batch of a snapshot."""
+    rows = Batch.concat(find())
+    column = {SLICE: Column.of(np.full(rows.num_rows, slice_))}
+    return dated(with_columns(rows, column), latest_ns)
 
 
 def _ranks(column: Column) -> Int64s:

@@ -1,4 +1,4 @@
-"""`ValueSets`: a set of values for each slot, which says how many they are.
+"""`ValueSets`: a set of values for each slot, which says how many they are; `ValueLists` of them.
 
 A value of a slot is a record, found by both. The records of a slot are chained, so that its values
 can be enumerated: the slot has the first record, each record the next.
@@ -24,7 +24,7 @@ from ...transport.wire.types import DataType, Field, Schema
 if TYPE_CHECKING:
     from ...state.store import KeyedStore
 
-__all__ = ["ValueSets"]
+__all__ = ["ValueLists", "ValueSets"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -134,6 +134,58 @@ class ValueSets:
         values, rows = np.empty(total, np.int64), np.empty(total, np.int64)
         _enumerate(slots, self._first, self._next, values, rows)
         return values, rows
+
+
+class ValueLists(ValueSets):
+    """The lists of one field: sets whose values are numbered in the order in which they came."""
+
+    def __init__(self, types: Sequence[DataType], groups: KeyedStore, name: str) -> None:
+        super().__init__((_INT64, *types), groups, name)
+
+    def append(self, slots: Int64s, columns: Sequence[Column]) -> None:
+        """Append values, none of which is null, to the lists of slots; raise as `add`."""
+        numbers = np.empty(len(slots), np.int64)
+        order = np.argsort(slots, kind="stable")
+        _number(slots[order], order, self._sizes, numbers)
+        self.add(slots, [Column(_INT64, numbers), *columns])
+
+    def merge(self, slots: Int64s, other: ValueSets, other_slots: Int64s) -> None:
+        """Append to the list of each slot that of a slot of `other`, pair by pair in order."""
+        rows, (numbers, *columns) = other.listed(other_slots)
+        order = np.lexsort((numbers.data, rows))
+        self.append(slots[rows[order]], _taken(columns, order))
+
+    def load(self, slots: Int64s, sets: Iterable[bytes]) -> None:
+        """Append the lists that another dumped to those of slots; raise StateFullError as `add`."""
+        batches: list[Batch] = [pickle.loads(one) for one in sets]  # noqa: S301  # from a dump
+        if batches:
+            rows = np.repeat(np.arange(len(batches)), [batch.num_rows for batch in batches])
+            numbers, *columns = Batch.concat(batches).columns
+            order = np.lexsort((numbers.data, rows))
+            self.append(slots[rows[order]], _taken(columns, order))
+
+
+def _taken(columns: Sequence[Column], rows: Int64s) -> Sequence[Column]:
+    fields = [Field(f"value{number}", one.type) for number, one in enumerate(columns)]
+    return Batch(Schema(tuple(fields)), list(columns)).take(rows).columns
+
+
+@njit(cache=True, nogil=True)
+def _number(slots: Any, rows: Any, sizes: Any, numbers: Any) -> None:
+    """Write the number of each value: they go on behind those that its slot has.
+
+    Args:
+        slots: of values, sorted.
+        rows: the row of each.
+        sizes: how many values a slot has.
+        numbers: receives the number of each row.
+    """
+    number = np.int64(0)
+    for at in range(len(slots)):
+        if at == 0 or slots[at] != slots[at - 1]:
+            number = sizes[slots[at]]
+        numbers[rows[at]] = number
+        number += 1
 
 
 @njit(cache=True, nogil=True)

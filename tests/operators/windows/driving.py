@@ -40,6 +40,7 @@ AGGREGATES = (
     F.count_distinct("ratio").alias("different"),
     F.count_distinct("number", "text").alias("pairs"),
     F.percentile_approx("number", 0.5).alias("median"),
+    F.collect_list("ratio").alias("list"),
 )
 """One of each; `model.aggregates` has the same names."""
 

@@ -149,6 +149,14 @@ def _ranked(values: list[Any], percentage: float) -> Any:
     return ordered[max(0, math.ceil(percentage * len(values)) - 1)] if values else None
 
 
+def _list(rows: list[Event]) -> str:
+    """Return the ratios by event time, then by arrival, as Spark writes them."""
+    ordered = sorted(rows, key=lambda row: row.time_ns)
+    values = [row.ratio for row in ordered if row.ratio is not None]
+    shown = ['"NaN"' if math.isnan(one) else repr(one) for one in values]
+    return f"[{','.join(shown)}]"
+
+
 def aggregates(rows: list[Event]) -> dict[str, Any]:
     """Return the aggregates of the rows of a group, in the order of arrival, by name."""
     numbers, ratios = _known(r.number for r in rows), _known(r.ratio for r in rows)
@@ -174,6 +182,7 @@ def aggregates(rows: list[Event]) -> dict[str, Any]:
         "different": len({"NaN" if math.isnan(r) else r for r in ratios}),
         "pairs": len({(r.number, r.text) for r in rows if None not in (r.number, r.text)}),
         "median": _ranked(numbers, 0.5),
+        "list": _list(rows),
     }
 
 

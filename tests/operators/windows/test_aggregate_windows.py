@@ -163,6 +163,14 @@ def test_a_list_longer_than_its_limit_names_operator_and_key(size_us):
     )
 
 
+def test_a_text_longer_than_what_is_kept_names_operator_and_key():
+    process = AggregateWindows(Aggregation(("key",), None, (F.min("text"),)))
+    process.open(instance_context(operator_id="windows"))
+    rows = [{"key": 6, "text": "a"}, {"key": 7, "text": "a" * (16 << 20)}]
+    with pytest.raises(BadRowError, match=r"'windows': min\(text\) of key {key=7}: a value of 16,"):
+        process.on_batch(Batch.from_rows(rows), Emitted())
+
+
 def test_a_time_at_the_end_of_what_nanoseconds_can_tell_is_refused():
     window = TimeWindow("time", 10 * US, 10 * US, 0)
     process = AggregateWindows(Aggregation(("key",), window, (F.count(),)))

@@ -39,6 +39,11 @@ NUMBERS = (
     F.max_by("ratio", "number").alias("most_by"),
     F.var_samp("number").alias("variance"),
 )
+TEXTS = (
+    F.min("text").alias("word"),
+    F.first("text").alias("first"),
+    F.min_by("text", "ratio").alias("least_by"),
+)
 KEYS = 60_000
 ROWS = Schema.of(key="int64", number="int64")
 
@@ -66,7 +71,7 @@ def test_windows_are_those_of_a_model_though_rows_wait(
     asked = Aggregation(
         ("key",),
         window,
-        NUMBERS,
+        NUMBERS + TEXTS,
         output_mode="update" if update else "append",
         trigger_ns=10**9 if update else None,
         allowed_lateness_ns=lateness * US,
@@ -98,7 +103,7 @@ def test_windows_are_those_of_a_model_though_rows_wait(
     assert set(found) == set(expected)
     for key, row in found.items():
         wanted = model.aggregates(expected[key])
-        for one in NUMBERS:
+        for one in NUMBERS + TEXTS:
             assert model.same(row[one.output_name], wanted[one.output_name]), one
 
 

@@ -1,0 +1,152 @@
+"""State of texts, lists and whole rows at four times its memory, against DuckDB.
+
+It goes back to a seal, and is handed over to two others, as when a job goes on with more instances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import whale_ray as whale
+from tests.operators.windows.driving import Emitted
+from whale_ray.operators.windows import group_memtable
+from whale_ray.operators.windows.aggregate_windows import AggregateWindows
+from whale_ray.operators.windows.aggregation import Aggregation
+from whale_ray.operators.windows.group_memtable import GroupMemtable
+from whale_ray.operators.windows.time_windows import TimeWindows
+from whale_ray.operators.windows.top_n import TopN
+from whale_ray.operators.windows.top_rows import TopRows
+from whale_ray.state.budget import StateBudget
+from whale_ray.testing import instance_context
+from whale_ray.transport.wire.arrow import batch_from_arrow, batch_to_arrow
+from whale_ray.transport.wire.batch import Batch
+
+F = whale.functions
+BATCHES = 8
+PICKS = (
+    F.min("text").alias("least"),
+    F.max("text").alias("greatest"),
+    F.last("text").alias("last"),
+    F.max_by("text", "n").alias("by_number"),
+    F.min_by("n", "text").alias("by_text"),
+    F.max("price").alias("dearest"),
+    F.min("price").alias("cheapest"),
+)
+
+
+def table(keys: int = 6_000) -> pa.Table:
+    """Return rows whose texts begin alike, and differ in length; some are null, as some prices."""
+    random = np.random.default_rng(1)
+    n = np.arange(5 * keys // BATCHES * BATCHES)
+    numbers = random.integers(0, 10_000, len(n))
+    drawn = enumerate(numbers.tolist())
+    texts = pa.array([f"{'whale ' * (one % 9)}{one:x}é{number}" for number, one in drawn])
+    prices = pa.array(numbers - 5_000, pa.int64()).cast(pa.decimal128(21, 2))
+    return pa.table({
+        "key": random.permutation(n % keys),
+        "n": n,
+        "text": pa.compute.if_else(numbers % 11 == 0, None, texts),
+        "price": pa.compute.if_else(numbers % 7 == 0, None, prices),
+    })  # fmt: skip
+
+
+def driven(asked: Aggregation | TopN, rows: pa.Table, limit_bytes: int) -> pa.Table:
+    """Return what an operator makes of rows that lie on the disk by and by."""
+    budgets = [StateBudget(limit_bytes, 1 << 30) for _ in range(3)]
+    processes: list[TimeWindows] = []
+    for budget in budgets:
+        process = AggregateWindows(asked) if isinstance(asked, Aggregation) else TopRows(asked)
+        process.open(replace(instance_context(operator_id="kept"), state_budget=budget))
+        processes.append(process)
+    first, *others = processes
+    batches = [
+        batch_from_arrow(one).with_times(one["n"].to_numpy())
+        for one in rows.to_batches(max_chunksize=rows.num_rows // BATCHES)
+    ]
+    out = Emitted()
+    for number, batch in enumerate(batches[:6]):
+        if number == 4:
+            first.seal(1)
+            for undone in reversed(batches[:3]):
+                first.on_batch(undone, out)
+            first.roll_back(1)
+        first.on_batch(batch, out)
+        assert budgets[0].used_bytes <= limit_bytes
+    assert budgets[0].spilled_by("kept") > 3 * limit_bytes
+    half = instance_context().virtual_nodes // 2
+    chunks = list(first.chunks(2))
+    first.on_batch(batches[0], out)  # is not in it
+    for other, nodes in zip(others, (range(half), range(half, 2 * half)), strict=True):
+        for chunk in chunks:
+            other.take([replace(chunk, held=of_nodes(first, chunk.rows, nodes))], whole=False)
+        for batch in batches[6:]:
+            other.on_batch(of_nodes(first, batch, nodes), out)
+        other.close(out)
+    first.close(Emitted())
+    assert len(out.batches) > 1 or not out.batches
+    return pa.Table.from_batches([batch_to_arrow(one) for one in out.batches])
+
+
+def of_nodes(process: TimeWindows, batch: Batch, nodes: range) -> Batch:
+    """Return the rows of some virtual nodes; all of a batch without keys."""
+    if "key" not in batch.schema:
+        return batch
+    return batch.filter(np.isin(process._context.nodes_of(batch, ("key",)), np.array(nodes)))
+
+
+def noting(call: Callable[..., None], calls: list[object]) -> Callable[..., None]:
+    """Return what does the same, and notes that it was called."""
+    return lambda *given: (calls.append(given), call(*given))[1]
+
+
+def rows_of(found: pa.Table, columns: Sequence[str]) -> list[tuple[object, ...]]:
+    chosen = ", ".join(columns)
+    return duckdb.sql(f"select {chosen} from found order by all").fetchall()
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_picks_of_texts_and_decimals(waits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that come lately wait in a memtable, or are added at once."""
+    opened: list[object] = []
+    if waits:
+        monkeypatch.setattr(group_memtable, "_BYTES_MIN", 1 << 18)
+        monkeypatch.setattr(GroupMemtable, "__init__", noting(GroupMemtable.__init__, opened))
+    rows = table(14_000 if waits else 8_000)
+    found = driven(Aggregation(("key",), None, PICKS), rows, 1 << 20 if waits else 1 << 19)
+    assert bool(opened) == waits
+    expected = duckdb.sql("""
+        select key, min(text), max(text), arg_max_null(text, n), arg_max_null(text, n),
+               arg_min(n, text), max(price), min(price) from rows group by key order by all
+    """).fetchall()
+    names = [one.output_name for one in PICKS]
+    assert rows_of(found, ["key", *names]) == expected
+
+
+def test_lists() -> None:
+    rows = table()
+    asked = (F.collect_list("text").alias("list"), F.count().alias("rows"))
+    found = driven(Aggregation(("key",), None, asked), rows, 1 << 20)
+    expected = duckdb.sql("""
+        select key, coalesce(to_json(list(text order by n) filter (text is not null)), '[]'),
+               count(*) from rows group by key order by all
+    """).fetchall()
+    assert rows_of(found, ["key", "list", "rows"]) == expected
+
+
+@pytest.mark.parametrize("with_ties", [False, True])
+def test_first_rows_of_many_groups(with_ties: bool) -> None:
+    rows = table()
+    found = driven(TopN(("key",), None, n=4, by="price", with_ties=with_ties), rows, 1 << 19)
+    ranked, last = ("rank()", "") if with_ties else ("row_number()", ", n")
+    expected = duckdb.sql(f"""
+        select key, n, text, price from rows
+        qualify {ranked} over (partition by key order by price desc nulls last{last}) <= 4
+        order by all
+    """).fetchall()
+    assert rows_of(found, ["key", "n", "text", "price"]) == expected
