@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Any
 
-__all__ = ["compiling_ns", "count_compiling", "thread_time_without_compiling_ns"]
+__all__ = ["compiling_ns", "count_compiling"]
 
 
 class _Spent(threading.local):
@@ -46,8 +46,3 @@ def count_compiling(dispatcher: Any) -> None:
 def compiling_ns() -> int:
     """Return the processor time that the calling thread has spent compiling so far, ns."""
     return _spent.cpu_ns
-
-
-def thread_time_without_compiling_ns() -> int:
-    """Return the processor time of the calling thread, without that for compiling, ns."""
-    return time.thread_time_ns() - _spent.cpu_ns

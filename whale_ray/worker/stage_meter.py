@@ -2,8 +2,8 @@
 
 It works like a stopwatch with laps: whenever a reader, a task or a writer has moved something, the
 time since the last lap is its stage's. So a stage is charged for all of it, the turns and wake-ups
-that led to it included, and the sum is the processor time of the loop, but for what it took to
-compile functions: that is no cost of rows.
+that led to it included, and the sum is the processor time of the loop, with that of threads which
+read ahead for it, but for what it took to compile functions: that is no cost of rows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 
-from ..transport.compile_time import thread_time_without_compiling_ns
+from ..transport.thread_time import thread_work_ns
 
 
 class StageMeter(ABC):
@@ -47,12 +47,12 @@ class NoMeter(StageMeter):
 
 
 class ThreadTimeMeter(StageMeter):
-    """Measures by the processor time of the calling thread, the loop's.
+    """Measures by the processor time of the calling thread's work, the loop's.
 
     `now_ns` reads it.
     """
 
-    def __init__(self, now_ns: Callable[[], int] = thread_time_without_compiling_ns) -> None:
+    def __init__(self, now_ns: Callable[[], int] = thread_work_ns) -> None:
         self._now_ns = now_ns
         self._lap_ns = 0
         self._cpu_ns: dict[int, int] = {}

@@ -1,6 +1,7 @@
 """Record batches are read before they are asked for: in order, few, with errors in their place."""
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pytest
 
 from whale_ray.operators.sources import read_ahead as reading_ahead
 from whale_ray.operators.sources.read_ahead import BATCHES_AHEAD, read_ahead
+from whale_ray.transport.thread_time import thread_work_ns
 
 
 def batch_of(number: int) -> pa.RecordBatch:
@@ -20,6 +22,26 @@ def numbers_of(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
 
 def test_all_batches_come_in_order():
     assert list(numbers_of(read_ahead(map(batch_of, range(100))))) == list(range(100))
+
+
+def test_what_the_thread_spends_is_work_of_the_one_that_takes_the_batches():
+    spent: dict[int, int] = {}
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(4):
+            began_ns = time.thread_time_ns()
+            while time.thread_time_ns() < began_ns + 2_000_000:
+                pass
+            thread = threading.get_ident()
+            spent[thread] = spent.get(thread, 0) + time.thread_time_ns() - began_ns
+            yield batch_of(number)
+
+    began_ns, own_ns = thread_work_ns(), time.thread_time_ns()
+    assert len(list(read_ahead(batches()))) == 4
+    own_ns = time.thread_time_ns() - own_ns
+    del spent[threading.get_ident()]  # the first batch, which is in its own time
+    assert sum(spent.values()) >= 3 * 2_000_000
+    assert thread_work_ns() - began_ns >= own_ns + sum(spent.values())
 
 
 def test_no_batches():
