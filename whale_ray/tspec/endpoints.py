@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -27,6 +26,12 @@ from ..operators.sources.poisson_rate import PoissonSource
 from ..operators.sources.rows import IterableSource
 from ..operators.sources.tables import ArrowTableSource
 from .arguments import constructed, imported, is_marked, plain, schema_types
+from .credentials import (
+    refuse_credentials,
+    without_password,
+    without_secrets,
+    without_signature,
+)
 from .simulated import BusyBatches, SimulatedRows
 from .specification import SIMULATED
 
@@ -35,17 +40,6 @@ __all__ = ["NS_PER_US", "sink_of", "source_of"]
 NS_PER_US: Final = 1_000.0
 _NS_PER_MS: Final = 1_000_000
 _ROWS_MAX: Final = 1_000
-_SECRET: Final = (
-    *("password", "passwd", "secret", "token", "key", "oauth", "jaas"),
-    *("connection_string", "credential"),
-)
-"""Parts of the names of settings that are credentials, or lead to them."""
-
-_SECRET_IN_URL: Final = re.compile(
-    r"://[^/?#\s]*:[^/?#\s]*@|[?&;](sig|[^=&]*(key|token|secret))=", re.I
-)
-"""Of a URL: a password before its host, or a signature behind it."""
-
 _Made = tuple[str, dict[str, Any]]
 """An import path, and the other fields of the operator."""
 
@@ -110,14 +104,14 @@ def sink_of(sink: Any) -> _Made:
         case CollectSink(max_bytes=max_bytes):
             return _called("sinks:collect", {"max_bytes": max_bytes})
         case DeltaSink(folder=table):
-            given = {"path_or_url": _without_signature(table.url), "mode": sink.mode}
+            given = {"path_or_url": without_signature(table.url), "mode": sink.mode}
             given["compression"] = sink.compression
             given |= {"partition_by": list(sink.partition_by)}
-            given["storage_options"] = _without_secrets("storage_options", table.options)
+            given["storage_options"] = without_secrets("storage_options", table.options)
             return _called("sinks:delta", given)
         case PostgresSink(table=table):
             name = table.name if table.schema is None else f"{table.schema}.{table.name}"
-            given = {"dsn": _without_password(sink.dsn), "table": name, "key": list(table.key)}
+            given = {"dsn": without_password(sink.dsn), "table": name, "key": list(table.key)}
             return _called("sinks:postgres", {**given, "mode": "upsert" if table.key else "append"})
         case TransactionalKafkaSink() | IdempotentKafkaSink():
             return _kafka_sink(sink)
@@ -131,6 +125,7 @@ def _of_the_user(made: Any) -> _Made:
         msg = f"{kind.__name__} reads or writes what is in memory, or has no form in such files"
         raise UsageError(msg)
     what, given = constructed(made)
+    refuse_credentials(given)
     return what, {"arguments": given}
 
 
@@ -182,7 +177,7 @@ def _kafka_source(source: KafkaSource) -> _Made:
         "on_expired": rules.on_expired,
         "group": rules.group,
         "find_partitions_s": rules.find_partitions_s,
-        "config": _without_secrets("config", source.cluster.config),
+        "config": without_secrets("config", source.cluster.config),
     }
     return _called("sources:kafka", given, None if rows.value == "bytes" else rows.fields)
 
@@ -200,7 +195,7 @@ def _kafka_sink(sink: TransactionalKafkaSink | IdempotentKafkaSink) -> _Made:
         "key": messages.key,
         "headers": dict(messages.headers) or None,
         "timestamp": messages.timestamp,
-        "config": _without_secrets("config", sink.cluster.config),
+        "config": without_secrets("config", sink.cluster.config),
     }
     if isinstance(sink, TransactionalKafkaSink):
         given["if_unknown"] = sink.if_unknown
@@ -233,44 +228,3 @@ def _rows(rows: Any) -> Any:
         )
         raise UsageError(msg)
     return rows
-
-
-def _without_secrets(name: str, given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return settings if none of them is a credential; None if there are none."""
-    secret = [
-        key
-        for key, value in given.items()
-        if any(part in key.lower() for part in _SECRET) or _SECRET_IN_URL.search(str(value))
-    ]
-    if secret:
-        msg = (
-            f"its {name} have {secret[0]!r}, and such files have no credentials: leave them out,"
-            f" and write {name}: {{import: module:name}} by hand, a variable of a module of yours"
-        )
-        raise UsageError(msg)
-    return dict(given) or None
-
-
-def _without_signature(url: str) -> str:
-    if _SECRET_IN_URL.search(url):
-        msg = "its URL has a credential, and such files have none: leave it to the environment"
-        raise UsageError(msg)
-    return url
-
-
-def _without_password(dsn: str) -> str:
-    from psycopg import ProgrammingError
-    from psycopg.conninfo import conninfo_to_dict
-
-    try:
-        given = conninfo_to_dict(dsn)
-    except ProgrammingError as error:
-        msg = "its dsn is none of libpq's"  # without what libpq says, which may be the password
-        raise UsageError(msg) from error
-    if any(value and ("password" in key or "secret" in key) for key, value in given.items()):
-        msg = (
-            "its dsn has a password, and such files have no credentials: leave it to PGPASSWORD or"
-            " to a file .pgpass"
-        )
-        raise UsageError(msg)
-    return dsn

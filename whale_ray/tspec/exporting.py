@@ -34,6 +34,7 @@ from ..operators.windows.durations import describe_ns
 from ..operators.windows.top_n import TopN
 from ..plan.logical import CHANGES, MAIN, TABLE, Input, LogicalPlan, OperatorKind, OperatorNode
 from .arguments import import_path, is_marked, named_arguments, plain, schema_types
+from .credentials import refuse_credentials
 from .endpoints import NS_PER_US, sink_of, source_of
 from .expression_texts import aggregates_text, columns_text, condition_text, window_text
 from .simulated import SimulatedProcess
@@ -199,6 +200,7 @@ def _process(node: OperatorNode) -> _Made:
             return kind, SIMULATED, more
         case functools.partial():
             more["arguments"] = plain(named_arguments(payload))
+            refuse_credentials(more["arguments"])
             return kind, import_path(payload.func), more
     return kind, import_path(payload), more
 

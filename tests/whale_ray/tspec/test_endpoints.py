@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import math
 from zoneinfo import ZoneInfo
 
@@ -152,6 +153,56 @@ def test_credentials_are_not_written(made, message):
     rows = topology.source(whale.sources.iterable([{"n": 1}]), id="rows")
     rows.sink(made(), id="out")
     with pytest.raises(UsageError, match=message) as raised:
+        topology.to_tspec()
+    assert "no-one-sees" not in str(raised.value)
+
+
+class Asks(whale.Process):
+    """Asks a service about each row."""
+
+    def __init__(self, **given):
+        self.given = given
+
+    def on_batch(self, batch, out):
+        out.emit(batch)
+
+
+class Service(whale.sources.Source):
+    """Reads from a service."""
+
+    def __init__(self, url, nested=None):
+        self.url, self.nested = url, nested
+
+    def schema(self):
+        return whale.Schema.of(n="int64")
+
+    def open(self, context):
+        raise NotImplementedError
+
+    def describe(self):
+        return "a service"
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "named"),
+    [
+        (whale.sources.iterable([{"n": 1}]), {"api_key": "no-one-sees"}, "'ask' .*api_key"),
+        (whale.sources.iterable([{"n": 1}]), {"more": [{"Passwd": b"no-one-sees"}]}, "'ask' .*Pas"),
+        (Service("https://me:no-one-sees@here"), {"url": "u"}, "'rows' .*url"),
+        (Service("host=h password = no-one-sees"), {"url": "u"}, "'rows' .*url"),
+        (Service("u", {"token": "no-one-sees"}), {"url": "u"}, "'rows' .*token"),
+        (Service("u", {"key": "n", "token": ""}), {"key": "n", "secret": None}, ""),
+    ],
+)
+def test_what_seems_to_be_a_credential_of_a_user_s_class_is_not_written(source, arguments, named):
+    topology = whale.Topology("secret")
+    rows = topology.source(source, id="rows")
+    asked = rows.shuffle().process(functools.partial(Asks, **arguments), id="ask")
+    asked.sink(whale.sinks.collect(), id="out")
+    if not named:
+        assert "token: ''" in topology.to_tspec()
+        return
+    with pytest.raises(UsageError, match=f"{named}.* seems to be a credential") as raised:
         topology.to_tspec()
     assert "no-one-sees" not in str(raised.value)
 
