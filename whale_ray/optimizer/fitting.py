@@ -33,6 +33,7 @@ class StageWork:
         received: messages that it received.
         sent: messages that it sent.
         instances: how many shared the rows.
+        weight: how much it counts: the part of the time for which it was to be measured.
     """
 
     cpu_ns: float
@@ -40,6 +41,7 @@ class StageWork:
     received: float
     sent: float
     instances: int = 1
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,10 @@ class StageCosts:
 def fit_costs(trials: Sequence[StageWork]) -> StageCosts:
     """Return the costs that explain trials best; no cost is negative.
 
-    The relative errors are made small, by least squares. With so few costs, the solution without
-    negative ones is the best of those that leave some costs out: all are tried. Of those that
-    explain the trials alike, as any one cost explains a single trial, the cost of rows is taken.
+    The relative errors are made small, by least squares; a trial that was cut short counts less.
+    With so few costs, the solution without negative ones is the best of those that leave some costs
+    out: all are tried. Of those that explain the trials alike, as any one cost explains a single
+    trial, the cost of rows is taken.
 
     Args:
         trials: with different batches; those without work are left out. Without any, all costs are
@@ -79,7 +82,8 @@ def fit_costs(trials: Sequence[StageWork]) -> StageCosts:
     if not useful:
         return StageCosts(0.0, 0.0, 0.0)
     spent = np.array([work.cpu_ns for work in useful])
-    counts = np.array([_counts(work) for work in useful]) / spent[:, None]
+    weights = np.sqrt([work.weight for work in useful])
+    counts = np.array([_counts(work) for work in useful]) * (weights / spent)[:, None]
     kinds = counts.shape[1]
     best, least = np.zeros(kinds), np.inf
     for size in range(1, kinds + 1):
@@ -88,8 +92,8 @@ def fit_costs(trials: Sequence[StageWork]) -> StageCosts:
             columns = counts[:, list(chosen)]
             if not columns.any(axis=0).all():
                 continue
-            costs[list(chosen)] = np.linalg.lstsq(columns, np.ones(len(useful)), rcond=None)[0]
-            error = float(np.square(counts @ costs - 1).sum())
+            costs[list(chosen)] = np.linalg.lstsq(columns, weights, rcond=None)[0]
+            error = float(np.square(counts @ costs - weights).sum())
             if (costs >= 0).all() and error < least - _ROUNDING:
                 best, least = costs, error
     return StageCosts(*(float(cost) for cost in best))

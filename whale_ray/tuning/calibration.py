@@ -341,7 +341,7 @@ def _work(trial: Trial, stage: Stage) -> StageWork:
         received *= rows / rows_sent
     out = sum(sent.get(edge.id, EdgeLoad()).messages for edge in planned.out_edges(stage.id))
     cpu_ns = stage_cpu_ns(trial.loads).get(stage.id, 0)
-    return StageWork(cpu_ns, rows, received, out, stage.parallelism)
+    return StageWork(cpu_ns, rows, received, out, stage.parallelism, trial.share)
 
 
 def _flows(

@@ -30,6 +30,7 @@ VARIANTS = (TUPLE_BY_TUPLE, AS_IT_IS, OPTIMIZED)
 
 _LATENCY_LENGTH = TrialLength(warm_up_s=0.2, measured_s=0.6, wall_s=4.0)
 _NS_PER_MS = 1e6
+_LONG_ENOUGH = 0.5
 
 Report = Callable[[str], None]
 """Told what happens next, in a few words."""
@@ -71,6 +72,12 @@ class Tuned:
         """Return what a variant is predicted to do, its latency at a rate (of all sources)."""
         planned = plan(self.variant(name), self.settings, self.workers)
         return self.calibration.predict(planned, self.settings, self.cores, rate_per_s)
+
+    @property
+    def cut_short(self) -> dict[str, float]:
+        """Of the trials that were less than half as long as they were to be: how long they were."""
+        trials = self.calibration.trials.items()
+        return {_batches(rows): trial.share for rows, trial in trials if trial.share < _LONG_ENOUGH}
 
     def measured(self, trial: Trial) -> float:
         """Return the throughput that a trial's processor time allows, rows per second."""

@@ -73,6 +73,8 @@ class Trial:
         loads: of each worker.
         read_s: for how long rows were read; less than was measured if the input ended.
         latency_ms: the median from the source to the slowest sink; None if none got a row.
+        share: of the processor time that was to be measured; less than 1 if the wall's clock, or
+            the end of the input, cut the trial short.
     """
 
     plan: PhysicalPlan
@@ -80,6 +82,7 @@ class Trial:
     loads: tuple[WorkerLoad, ...]
     read_s: float
     latency_ms: float | None
+    share: float = 1.0
 
     @property
     def rows_read(self) -> int:
@@ -138,7 +141,7 @@ def run_trial(
         after = job.metrics()
     finally:
         job.abandon()
-    return _difference(physical, before, after, read_s)
+    return _difference(physical, before, after, read_s, length.measured_s)
 
 
 def reads_for_trial(logical: LogicalPlan) -> dict[str, object]:
@@ -230,7 +233,7 @@ def _check_running(job: Job) -> None:
 
 
 def _difference(
-    physical: PhysicalPlan, before: JobMetrics, after: JobMetrics, read_s: float
+    physical: PhysicalPlan, before: JobMetrics, after: JobMetrics, read_s: float, wanted_s: float
 ) -> Trial:
     if _taken(after) == _taken(before):
         # The whole input was processed while it warmed up.
@@ -248,4 +251,6 @@ def _difference(
             for one in after.loads
         )
     found = [one.latency_p50_ms for one in after.operators if one.latency_p50_ms is not None]
-    return Trial(physical, rows, loads, read_s, max(found, default=None))
+    spent_s = sum(load.cpu_ns for load in loads) / _NS_PER_S
+    share = min(1.0, spent_s / wanted_s) if wanted_s else 1.0
+    return Trial(physical, rows, loads, read_s, max(found, default=None), share)
