@@ -52,17 +52,22 @@ class _Pass:
 
     Attributes:
         steps: the decisions.
-        cores: how many are kept busy.
+        cores: how many each node keeps busy.
         overloaded: how busy each node would have to be that cannot keep up: more than 1.
         rates: the rows per second that each node takes.
         batches: how many rows each sends together.
     """
 
     steps: list[OptimizerDecision] = field(default_factory=list)
-    cores: float = 0.0
+    cores: dict[str, float] = field(default_factory=dict)
     overloaded: dict[str, float] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
     batches: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def all_cores(self) -> float:
+        """How many cores all nodes together keep busy."""
+        return sum(self.cores.values())
 
 
 def optimize(
@@ -110,7 +115,7 @@ class _Optimizer:
 
     def has_cores_for(self, made: _Pass) -> bool:
         """Return whether the machines have the cores that a run needs."""
-        return self._limits.cores is None or made.cores <= self._limits.cores * (1 + 1e-9)
+        return self._limits.cores is None or made.all_cores <= self._limits.cores * (1 + 1e-9)
 
     def throughput(self) -> float:
         """Return the largest part of the sources' rates that can be carried."""
@@ -140,14 +145,15 @@ class _Optimizer:
                 " time, and more of them would not help",
             )
         cores = self._limits.cores or 0
+        most = max(wanted.cores, key=lambda one: wanted.cores[one])
         return OptimizerDecision(
             "",
             Decides.THROUGHPUT,
             throughput,
             "Σ busy · dop > cores",
-            {"cores_needed": wanted.cores, "cores": cores},
-            f"{percent}: all operators together would keep {wanted.cores:.3g} cores busy, there"
-            f" are {cores}",
+            {"cores_needed": wanted.all_cores, "cores": cores},
+            f"{percent}: all operators together would keep {wanted.all_cores:.3g} cores busy, there"
+            f" are {cores}; {most!r} takes the most, {wanted.cores[most]:.3g}",
         )
 
     def result(
@@ -156,7 +162,9 @@ class _Optimizer:
         """Return a run as the result; `before` are the steps that led to it."""
         limited_by = before[-1].operator if before else ""
         steps = (*before, *made.steps)
-        return Optimization(choices_after(made.steps), throughput, limited_by, made.cores, steps)
+        return Optimization(
+            choices_after(made.steps), throughput, limited_by, made.all_cores, steps
+        )
 
     def _load(self, node: DataflowNode, made: _Pass, throughput: float) -> NodeLoad:
         inputs = self._dataflow.inputs(node.id)
@@ -237,7 +245,7 @@ class _Optimizer:
         arriving = load.arrivals.rows_per_s
         taken = arriving / max(1.0, busy)
         made.rates[load.node.id] = taken
-        made.cores += load.cores(dop, rows) * (taken / arriving if arriving else 0.0)
+        made.cores[load.node.id] = load.cores(dop, rows) * (taken / arriving if arriving else 0.0)
         numbers = {"rows_per_s": arriving, "busy": busy, "selectivity": load.rows_out}
         reason = f"its busiest instance is busy {min(busy, 1):.0%} of the time"
         if busy > 1:
