@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ..configs.errors import EXIT_FAILURE, UsageError
+from ..configs.errors import EXIT_FAILURE
 from .optimize_stated import described, lines_of, write_file
 from .parser import Parser
 from .running import (
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from ..tuning.optimizing import CheckedPrediction, Tuned
 
 _NOT_MEASURED = "–"
-_WITHOUT = ("options-market",)
-"""Applications that start several jobs, and compare them themselves."""
+_AS_FAST = 0.9
 
 
 def run(parsed: argparse.Namespace, rest: Sequence[str]) -> int:
@@ -47,9 +46,6 @@ def run(parsed: argparse.Namespace, rest: Sequence[str]) -> int:
 
     parser = Parser(prog=f"whale-ray optimize {parsed.app}")
     parser.set_defaults(instead=instead)
-    if parsed.app in _WITHOUT:
-        msg = f"{parsed.app} compares its own placements: see whale-ray run {parsed.app} --help"
-        raise UsageError(msg)
     try:
         if parsed.app in APPLICATIONS:
             code: int = command_of(parsed.app).main([*rest, "--on", "processes"], parser)
@@ -140,11 +136,33 @@ def _shown(tuned: Tuned, found: Sequence[CheckedPrediction], steps: bool) -> lis
         lines.append(
             f"{_NOT_MEASURED}: the input had ended before it could be measured; give a longer one"
         )
+    if (slower := _slower(found)) is not None:
+        lines.append(slower)
+    if tuned.cut_short:
+        trials = ", ".join(f"{name} ({share:.0%})" for name, share in tuned.cut_short.items())
+        lines.append(
+            f"trials that were cut short, and so count less: {trials}; give a longer input, or run"
+            " it while the machine has less to do"
+        )
     if tuned.not_measured:
         lines.append(
             f"not in it: {', '.join(tuned.not_measured)}, whose rows would have taken effect"
         )
     return lines
+
+
+def _slower(found: Sequence[CheckedPrediction]) -> str | None:
+    """Return a line if the optimized topology was measured to be slower than it was before."""
+    from ..tuning.optimizing import AS_IT_IS, OPTIMIZED
+
+    by_name = {one.variant: one.measured_per_s for one in found}
+    before, after = by_name.get(AS_IT_IS, 0.0), by_name.get(OPTIMIZED, 0.0)
+    if not after < before * _AS_FAST:
+        return None
+    return (
+        f"the optimized topology was {1 - after / before:.0%} slower than as it is: keep that, or"
+        " measure again while the machine has less to do"
+    )
 
 
 def _row(one: CheckedPrediction) -> dict[str, Any]:

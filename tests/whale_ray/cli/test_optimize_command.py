@@ -8,7 +8,12 @@ import pytest
 
 from whale_ray.cli import optimize_measured
 from whale_ray.cli.main import main
-from whale_ray.tuning.optimizing import CheckedPrediction
+from whale_ray.tuning.optimizing import (
+    AS_IT_IS,
+    OPTIMIZED,
+    TUPLE_BY_TUPLE,
+    CheckedPrediction,
+)
 
 TSPEC = Path(__file__).parents[3] / "examples" / "tspec" / "tweets.yaml"
 
@@ -42,13 +47,23 @@ def test_a_log_can_be_gone_through_step_by_step(tmp_path, capsys):
         ([str(TSPEC), "--parallelism", "2"], "unknown option --parallelism; with --measured"),
         ([str(TSPEC), "--replay", "log.yaml"], "--replay shows what was decided before"),
         (["--replay", "nowhere.yaml"], "cannot read nowhere.yaml: No such file"),
-        (["options-market"], "options-market compares its own placements"),
+        (["options-market", "--seconds", "0"], "--seconds is 0.0: give 0.01 to 86,400 seconds"),
         (["nothing.py"], "nothing.py: no such file"),
         (["linear-rode"], "unknown application 'linear-rode' (did you mean linear-road?)"),
     ],
 )
 def test_mistakes_are_told_in_a_line(words, line, capsys):
     assert line in told(["optimize", *words], capsys)
+
+
+@pytest.mark.parametrize(("after", "line"), [(89.0, "was 11% slower than as it is"), (91.0, "")])
+def test_an_optimized_topology_that_is_slower_is_told(after, line):
+    found = [
+        CheckedPrediction(name, 1.0, measured, wall_per_s=1.0)
+        for name, measured in ((TUPLE_BY_TUPLE, 1.0), (AS_IT_IS, 100.0), (OPTIMIZED, after))
+    ]
+    assert line in (told := optimize_measured._slower(found) or "")
+    assert bool(line) == bool(told)
 
 
 def test_what_was_not_measured_is_no_zero() -> None:

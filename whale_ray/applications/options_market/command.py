@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
-from ...cli.running import add_settings, settings_of
+from ...cli.running import NotStarted, add_settings, settings_of
 from ...configs.errors import EXIT_INTERRUPTED, UsageError
 from ...transport.clock import SystemClock
 from ..shared import command as shared
@@ -27,6 +27,7 @@ from .topology import APPLICATION, build
 
 if TYPE_CHECKING:
     from ...api.job import Job
+    from ...api.topology import Topology
     from ...cli.parser import Parser
     from ...configs.settings import Settings
     from ...lab.bench.options_market.measuring import MarketRun
@@ -93,15 +94,25 @@ def _add_numbers(group: argparse._ArgumentGroup, **meanings: str) -> None:
 def main(arguments: Sequence[str], parser: Parser) -> int:
     """Run the application; return the exit code."""
     add_arguments(parser)
-    return run(parser.parse_args(arguments), ["whale-ray", "run", "options-market", *arguments])
+    options = parser.parse_args(arguments)
+    if (instead := getattr(options, "instead", None)) is not None:
+        topology, options.workers, settings = _generated_market(options)
+        raise NotStarted(instead(topology, options, settings))
+    return run(options, ["whale-ray", "run", "options-market", *arguments])
 
 
 def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
     """Return the plan of what `main` would run, with generated contracts in place of real ones."""
-    from ... import sinks
-
     add_arguments(parser)
     options = parser.parse_args(arguments)
+    topology, workers, settings = _generated_market(options)
+    return topology.explain(workers, settings)
+
+
+def _generated_market(options: argparse.Namespace) -> tuple[Topology, int, Settings]:
+    """Return the topology that `run` would start, on generated contracts; its workers, settings."""
+    from ... import sinks
+
     chosen, name = _market_settings(options), options.placement
     given = settings_of(options)
     _check(options, chosen, given)
@@ -114,7 +125,7 @@ def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
         fused=PLACEMENTS[name].fused,
         unpacked=options.output is not None,
     )
-    return topology.explain(workers, job_settings(name, workers, chosen.feeds, given))
+    return topology, workers, job_settings(name, workers, chosen.feeds, given)
 
 
 def run(options: argparse.Namespace, command: Sequence[str]) -> int:
