@@ -82,7 +82,7 @@ class CompiledRows:
                 output receives what the rows emit, too.
 
         Raises:
-            UsageError: a value left its type, or a column has nulls.
+            UsageError: a value left its type, a column has nulls, or a uint64 is 2^63 or more.
             InputError: a column has no fixed width, or there is none of that name.
         """
         found = self._translation
@@ -163,7 +163,22 @@ class CompiledRows:
                 f" {batch.preview(row)}: fill or filter such rows before"
             )
             raise UsageError(msg)
+        if column.type.name == "uint64":
+            return self._signed(batch, name, column.data)
         return column.data
+
+    def _signed(self, batch: Batch, name: str, data: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """Return a uint64 column as int64: numba mixes the two by wrapping, or in floats."""
+        values: npt.NDArray[np.int64] = data.view(np.int64)
+        if len(values) and values.min() < 0:
+            row = int(np.argmin(values))
+            msg = (
+                f"{self._owner}.on_row is compiled, which computes with whole numbers below 2^63,"
+                f" and {name!r} is {data[row]} in {batch.preview(row)}: filter such rows before, or"
+                " remove @whale.compiled"
+            )
+            raise UsageError(msg)
+        return values
 
     def _times(self, batch: Batch) -> npt.NDArray[np.int64]:
         if batch.times is not None:
@@ -191,12 +206,12 @@ class CompiledRows:
         """Emit the rows so far: computed columns, and those of the input at `rows`."""
         if not len(rows) or self._schema is None:
             return
-        kept = [source for source in self._translation.emitted.values() if source is not None]
-        taken = batch.select(sorted(set(kept))).take(rows)
+        kept = {source for source in self._translation.emitted.values() if source is not None}
+        taken = batch.select(sorted(kept)).take(rows) if kept else None
         columns = []
         for name, source in self._translation.emitted.items():
             kind = self._schema.field(name).type
-            if source is None:
+            if source is None or taken is None:
                 columns.append(Column(kind, outputs[name][: len(rows)].copy()))
             else:
                 columns.append(Column.of(taken.column(source), kind))

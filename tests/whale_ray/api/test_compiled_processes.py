@@ -331,6 +331,34 @@ def test_what_does_not_fit_the_columns_is_refused(method: Any, message: str) -> 
         results(compiled_class(method, seen=state.count()), [("a", 1, 0.5, 1)])
 
 
+class Halves(whale.KeyedProcess):
+    """Emits nothing that the input has."""
+
+    seen = state.count()
+    schema = whale.Schema.of(half="uint64", last="uint64")
+
+    @whale.compiled
+    def on_row(self, row: Any, out: Any) -> None:
+        out.emit_row(half=row.n // 2, last=row.n % 10 if row.n > 7 else 7)
+
+
+def halves_of(*numbers: int) -> list[tuple[int, int]]:
+    topology = whale.Topology("halves")
+    source = whale.sources.iterable([{"n": n} for n in numbers], schema={"n": "uint64"})
+    topology.source(source, id="rows").key_by("n").process(Halves).sink(
+        whale.sinks.collect(), id="out"
+    )
+    found = run(topology).results("out").to_arrow().to_pylist()
+    return sorted((row["half"], row["last"]) for row in found)
+
+
+def test_numbers_without_a_sign_are_computed_exactly_or_refused() -> None:
+    exact = [3, 2**53 + 1, 2**63 - 1]
+    assert halves_of(*exact) == [(n // 2, n % 10 if n > 7 else 7) for n in exact]
+    with pytest.raises(UsageError, match=r"below 2\^63, and 'n' is 9223372036854775808 in {n="):
+        halves_of(3, 2**63)
+
+
 def test_classes_of_a_script_travel_to_workers_by_value(no_leaks: None) -> None:
     rows = [("abc"[t % 3], t % 5, float(t), t) for t in range(100)]
     module = sys.modules[__name__]
