@@ -406,8 +406,8 @@ class Case(FunctionCall):
 
 
 def col(name: str) -> Expression:
-    """Refer to a column by its name."""
-    if not isinstance(name, str) or not name:
+    """Refer to a column by its name, which may be empty, as pandas writes its index to CSV."""
+    if not isinstance(name, str):
         msg = f"col takes a column's name, not {name!r}"
         raise ExpressionError(msg)
     return ColumnReference(name)

@@ -156,7 +156,7 @@ class Column:
         """Return Python values, None for null: the same as Arrow's `to_pylist` returns.
 
         Raises:
-            InputError: a date or time is outside the years 1 to 9999, which Python has.
+            InputError: a date is outside the years 1 to 9999, or a time of day has nanoseconds.
         """
         if self.offsets is not None:
             values = _python_bytes(self)
@@ -167,16 +167,7 @@ class Column:
         elif (zone := _zone_of(self)) is not None:
             values = _zoned(self, zone)
         else:
-            from .arrow import column_to_arrow
-
-            try:
-                return column_to_arrow(self).to_pylist()
-            except (OverflowError, ValueError) as error:
-                msg = (
-                    f"a {self.type} is no value of Python's ({error}), whose years are 1 to 9999:"
-                    " cast it to 'string', or pass it on in columns"
-                )
-                raise InputError(msg) from error
+            return _values_of_arrow(self)
         if self.validity is not None:
             for row in np.flatnonzero(~self.validity).tolist():
                 values[row] = None
@@ -394,6 +385,35 @@ def _typed(column: Column) -> Array:
         values[:] = column.to_pylist()
         return values
     return column.data
+
+
+def _values_of_arrow(column: Column) -> list[Any]:
+    from .arrow import column_to_arrow
+
+    array = column_to_arrow(column)
+    if column.type.name == "time64[ns]":
+        _refuse_nanoseconds(array)
+    try:
+        return array.to_pylist()
+    except (OverflowError, ValueError) as error:
+        msg = (
+            f"a {column.type} is no value of Python's ({error}), whose years are 1 to 9999:"
+            " cast it to 'string', or pass it on in columns"
+        )
+        raise InputError(msg) from error
+
+
+def _refuse_nanoseconds(times: Any) -> None:
+    """Raise InputError if Python's times, which Arrow would round them to, do not hold all."""
+    values = times.drop_null().view("int64").to_numpy()
+    odd = np.flatnonzero(values % 1000)
+    if odd.size:
+        shown = times.drop_null()[int(odd[0])].cast("string")
+        msg = (
+            f"the time64[ns] {shown} is no value of Python's, whose times have microseconds: pass"
+            " it on in columns, where it is a whole number of nanoseconds"
+        )
+        raise InputError(msg)
 
 
 def _is_python_time(column: Column) -> bool:

@@ -33,6 +33,7 @@ from whale_ray.operators.expressions.kernels.zones import (
 )
 from whale_ray.transport.wire.arrow import column_to_arrow
 from whale_ray.transport.wire.batch import Batch
+from whale_ray.transport.wire.column import Column
 
 ZONES = ("Europe/Berlin", "America/Havana", "Australia/Lord_Howe", "Pacific/Apia", "Asia/Kolkata")
 UTC = datetime.UTC
@@ -253,6 +254,13 @@ def test_years_beyond_pythons_range_are_read_and_written(kind: str, text: str) -
         column.to_pylist()
     (shown,) = lit(text).cast(kind).cast("string").evaluate(_ONE).to_pylist()
     assert shown.startswith(text if text.startswith("0") else f"+{text}")
+
+
+def test_times_of_day_with_nanoseconds_are_no_values_of_python() -> None:
+    column = Column.of(pa.array([None, 61_000_001_000, 61_000_001_001], "time64[ns]"))
+    assert column.slice(0, 2).to_pylist() == [None, datetime.time(0, 1, 1, 1)]
+    with pytest.raises(InputError, match=r"time64\[ns\] 00:01:01.000001001 is no value of Python"):
+        column.to_pylist()
 
 
 def test_parameters_of_functions_must_be_constants() -> None:
