@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _GROUP_ROWS = 131_072
 _GROUP_BYTES = 32 << 20
+_DIGITS_MAX = 38
+"""Of a decimal128."""
 
 
 class PartEncoder(ABC):
@@ -79,7 +81,8 @@ class ParquetFormat(PartFormat):
     """Parquet, a row group per 131,072 rows or 32 MiB.
 
     Parquet has no seconds and one kind of date: timestamp[s] and time32[s] are written in
-    milliseconds, date64 as date32; `SinkResult.to_arrow` restores their types.
+    milliseconds, date64 as date32; `SinkResult.to_arrow` restores their types. Its decimals have no
+    negative scale.
     """
 
     name = "parquet"
@@ -87,6 +90,21 @@ class ParquetFormat(PartFormat):
     keeps_rows = True
 
     compression: str = "zstd"
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise `OutputError` naming a column of decimals without their last digits."""
+        import pyarrow as pa
+
+        for field in schema:
+            kind = field.type
+            if pa.types.is_decimal(kind) and kind.scale < 0:
+                whole = kind.precision - kind.scale
+                wider = f"decimal({whole}, 0)" if whole <= _DIGITS_MAX else "double"
+                msg = (
+                    f"Parquet cannot hold column {field.name!r} of type {kind}, whose scale is"
+                    f" negative; cast it to {wider!r} before the sink"
+                )
+                raise OutputError(msg)
 
     def encoder(self, stream: BinaryIO, schema: pa.Schema) -> PartEncoder:
         """Start a part."""

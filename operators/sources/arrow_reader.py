@@ -165,8 +165,14 @@ def _some(names: Sequence[str], most: int = 8) -> str:
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def check_supported(schema: pa.Schema, where: str) -> None:
-    """Raise `InputError` naming the first column whose type, or time zone, is not supported."""
+def check_supported(schema: pa.Schema, where: str, *, may_leave_out: bool = True) -> None:
+    """Raise `InputError` naming the first column whose type, or time zone, is not supported.
+
+    Args:
+        schema: the columns that are wanted.
+        where: of them, for the message.
+        may_leave_out: whether the source has a parameter `columns`.
+    """
     import pyarrow as pa
 
     from ...transport.wire.types import Schema
@@ -174,7 +180,8 @@ def check_supported(schema: pa.Schema, where: str) -> None:
     try:
         Schema.from_arrow(schema)
     except InputError as error:
-        msg = f"{where}: {error}"
+        remedy = ", or leave it out by columns=" if may_leave_out else ""
+        msg = f"{where}: {error}{remedy}"
         raise InputError(msg) from None
     for field in schema:
         if pa.types.is_timestamp(field.type) and field.type.tz not in {None, "UTC"}:

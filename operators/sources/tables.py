@@ -152,7 +152,7 @@ def pandas(frame: pd.DataFrame) -> Source:
 
 def _checked(source: ArrowTableSource, where: str) -> ArrowTableSource:
     _refuse_twins(source.table.column_names, where)
-    check_supported(supported_schema(source.table.schema), where)
+    check_supported(supported_schema(source.table.schema), where, may_leave_out=False)
     return source
 
 

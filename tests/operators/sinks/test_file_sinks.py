@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from whale_ray.configs.errors import OutputError
 from whale_ray.operators import sinks, sources
+from whale_ray.operators.expressions.expression import col
 from whale_ray.operators.sinks import row_buffer
 from whale_ray.operators.sinks.formats import FORMATS
 from whale_ray.testing import instance_context, read_all, write_all
@@ -251,6 +252,18 @@ def test_csv_refuses_bytes(tmp_path: Path) -> None:
     assert str(error.value) == (
         "CSV cannot hold column 'raw' of type binary; leave it out with select(), or write Parquet"
     )
+
+
+def test_parquet_refuses_decimals_without_their_last_digits(tmp_path: Path) -> None:
+    thousands = pa.table({"cost": pa.array([Decimal(9000)], pa.decimal128(5, -3))})
+    with pytest.raises(OutputError) as error:
+        write_all(sinks.parquet(tmp_path / "out"), [Batch.from_arrow(thousands)])
+    assert str(error.value) == (
+        "Parquet cannot hold column 'cost' of type decimal128(5, -3), whose scale is negative;"
+        " cast it to 'decimal(8, 0)' before the sink"
+    )
+    cast = col("cost").cast("decimal(8, 0)").evaluate(Batch.from_arrow(thousands))
+    assert cast.to_pylist() == [Decimal(9000)]
 
 
 def test_values_that_a_format_cannot_hold_are_named(tmp_path: Path) -> None:
