@@ -54,9 +54,9 @@ def _does_not_fit(
     need_bytes = count * (settings.ring_bytes_min + PAGE_BYTES)
     msg = (
         f"the job's {count} rings need {_mib(need_bytes)} at the least, but may take only "
-        f"{_mib(budget_bytes)}, {settings.memory_budget_fraction:.0%} of {free}; lower the "
-        "parallelism or the number of workers, raise transport.memory_budget_fraction, or lower "
-        "transport.ring_bytes_min"
+        f"{_mib(budget_bytes)}, {settings.memory_budget_fraction:.0%} of {free}; make "
+        "room there, lower the parallelism or the number of workers, raise "
+        "transport.memory_budget_fraction, or lower transport.ring_bytes_min"
     )
     return ResourceError(msg)
 

@@ -16,6 +16,8 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from ..configs.errors import SettingsError
+
 __all__ = ["FOLDER_VARIABLE", "NOT_KEPT_VARIABLE", "choose_folder", "folder_of_own", "is_needed"]
 
 FOLDER_VARIABLE = "NUMBA_CACHE_DIR"
@@ -25,6 +27,10 @@ NOT_KEPT_VARIABLE = "WHALE_RAY_KERNELS_NOT_KEPT"
 """Set if there is no folder: processes started from here neither search nor warn again."""
 
 _log = logging.getLogger(__name__)
+
+if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):  # told here, before a process starts
+    _NOT_INTERPRETED = "NUMBA_DISABLE_JIT is set, but whale-ray's loops run only compiled: unset it"
+    raise SettingsError(_NOT_INTERPRETED)
 
 
 def is_needed() -> bool:

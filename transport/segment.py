@@ -54,6 +54,15 @@ SHM_DIRECTORY: Final = Path("/dev/shm")
 _MEMORY_INFO: Final = Path("/proc/meminfo")
 _NAME_PREFIX: Final = "whale-ray-"
 _MIB: Final = 1 << 20
+_NOT_ALLOWED: Final = {
+    errno.EPERM,
+    errno.EACCES,
+    errno.ENOSYS,
+    errno.ENOENT,
+    errno.EISDIR,
+    errno.EOPNOTSUPP,
+}
+"""Where a container refuses a call, or a file system cannot do it (EISDIR: O_TMPFILE)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,11 +268,27 @@ def _no_room(name: str, nbytes: int, finding: str) -> ResourceError:
     return ResourceError(msg)
 
 
+def _not_allowed(name: str, kind: SegmentKind, error: OSError) -> ResourceError:
+    what, other = "memfd_create", "named"
+    if kind == "named":
+        what, other = f"a file without a name in {SHM_DIRECTORY}", "memfd"
+    msg = (
+        f"no segment {name!r}: {what} is refused here ({error.strerror});"
+        f" set transport.segment_kind={other}"
+    )
+    return ResourceError(msg)
+
+
 def _create_file(name: str, nbytes: int, kind: SegmentKind) -> int:
-    if kind == "memfd":
-        fd = os.memfd_create(name, os.MFD_CLOEXEC)
-    else:
-        fd = os.open(SHM_DIRECTORY, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        if kind == "memfd":
+            fd = os.memfd_create(name, os.MFD_CLOEXEC)
+        else:
+            fd = os.open(SHM_DIRECTORY, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno not in _NOT_ALLOWED:
+            raise
+        raise _not_allowed(name, kind, error) from error
     try:
         # Reserved now: a page missing later would be a SIGBUS in the middle of a job.
         os.posix_fallocate(fd, 0, nbytes)

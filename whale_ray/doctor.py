@@ -147,8 +147,8 @@ def _judge_kernel(facts: Facts) -> Finding:
     if not lacks:
         return Finding("kernel calls", "ok", "memfd, pidfd")
     meanings = {
-        "memfd": "without memfd rings are named files in /dev/shm, swept at the next start",
-        "pidfd": "without pidfd (Linux 5.3) the death of a worker is noticed later",
+        "memfd": "without memfd set transport.segment_kind=named (named files in /dev/shm)",
+        "pidfd": "without pidfd (Linux 5.3) jobs run on Ray or inline, but not on plain processes",
     }
     detail = f"{' and '.join(lacks)} not allowed here"
     return Finding("kernel calls", "warning", detail, "; ".join(meanings[lack] for lack in lacks))

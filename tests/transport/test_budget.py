@@ -37,8 +37,8 @@ def test_a_refusal_names_need_budget_and_remedy():
         plan_ring_bytes(1000, TransportSettings(), 256 * MIB, GIB)
     assert str(caught.value) == (
         "the job's 1000 rings need 253.9 MiB at the least, but may take only 64.0 MiB, 25% of "
-        "256.0 MiB free in /dev/shm; lower the parallelism or the number of workers, raise "
-        "transport.memory_budget_fraction, or lower transport.ring_bytes_min"
+        "256.0 MiB free in /dev/shm; make room there, lower the parallelism or the number of "
+        "workers, raise transport.memory_budget_fraction, or lower transport.ring_bytes_min"
     )
     with pytest.raises(ResourceError, match="free in memory"):
         plan_ring_bytes(1000, TransportSettings(), None, 256 * MIB)

@@ -6,6 +6,7 @@ runs as any user.
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import textwrap
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from whale_ray.configs.errors import SettingsError
 from whale_ray.transport import compiled_folder
 
 from .read_only import make_read_only, place_for_all, run_as_stranger
@@ -72,6 +74,12 @@ def test_without_a_home_they_are_kept_in_a_private_folder_which_is_said_once(ins
     assert first[1].startswith(f"{folder}/") and first[1] == second[1]
     assert folder.stat().st_mode & 0o777 == 0o700
     assert done.stderr.count(str(folder)) == done.stderr.count("whale-ray:") == 1
+
+
+def test_numba_may_not_be_told_to_interpret(monkeypatch):
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    with pytest.raises(SettingsError, match="run only compiled: unset it"):
+        importlib.reload(compiled_folder)
 
 
 def test_without_any_place_every_process_compiles_which_is_said_once(installed, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import pickle
@@ -15,7 +16,13 @@ import numpy as np
 import pytest
 
 from whale_ray.configs.errors import ResourceError, SegmentGoneError
-from whale_ray.transport.segment import SHM_DIRECTORY, Segment, SegmentHandle, sweep_stale
+from whale_ray.transport.segment import (
+    SHM_DIRECTORY,
+    Segment,
+    SegmentHandle,
+    SegmentKind,
+    sweep_stale,
+)
 
 SHARED = ["memfd", "named"]
 NBYTES = 8192
@@ -257,3 +264,17 @@ def test_a_segment_made_anew_while_it_is_swept_is_left_alone(
     Segment.attach(segments[1].handle).close()
     segments[1].close()
     assert not Path(segments[1].handle.path).exists()
+
+
+@pytest.mark.parametrize(("kind", "other"), [("memfd", "named"), ("named", "memfd")])
+def test_where_a_kind_is_not_allowed_the_other_one_is_named(
+    monkeypatch: pytest.MonkeyPatch, kind: SegmentKind, other: str
+) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    for call in ("memfd_create", "open"):
+        monkeypatch.setattr(os, call, refuse)
+    remedy = rf"is refused here \(Operation not permitted\); set transport.segment_kind={other}$"
+    with pytest.raises(ResourceError, match=remedy):
+        Segment.create(NBYTES, "label", "job", kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -54,6 +55,15 @@ def test_each_process_ends_with_its_own_socket(no_leaks: None) -> None:
         assert server.wait(second[0], 0.0) is None
         second[1].close()
         assert server.wait(second[0], PATIENCE_S) == 1
+
+
+def test_without_pidfds_the_other_ways_to_run_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: int) -> int:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    with pytest.raises(ResourceError, match=r"\(Operation not permitted\): .* on Ray, or .*inline"):
+        ForkServer()
 
 
 def test_a_killed_process_is_reported_with_its_signal(no_leaks: None) -> None:

@@ -83,10 +83,17 @@ class ForkServer:
     """The driver's side: starts and kills processes, and learns of their ends. For one thread."""
 
     def __init__(self, launch: Launch = subprocess.Popen, grace_ms: int = 3000) -> None:
-        """Start the server; it serves as soon as it has loaded. Raises OSError if it cannot.
+        """Start the server; it serves as soon as it has loaded.
 
-        `grace_ms`: how long members may outlive this process.
+        Args:
+            launch: starts its process.
+            grace_ms: how long members may outlive this process.
+
+        Raises:
+            ResourceError: the kernel, or a container, has no pidfds.
+            OSError: it cannot start.
         """
+        _check_pidfds()
         _open_closed_descriptors()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(_SEND_TIMEOUT_S)
@@ -324,6 +331,18 @@ class _Server:
             pass  # the driver is gone: the next poll of the channel shows that
 
 
+def _check_pidfds() -> None:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError as error:
+        msg = (
+            f"plain processes need pidfd_open (Linux 5.3), which is refused here"
+            f" ({error.strerror}): allow it, run the job on Ray, or in this process by whale.run"
+            " (--on inline)"
+        )
+        raise ResourceError(msg) from error
+
+
 def _open_closed_descriptors() -> None:
     """Open `/dev/null` where a standard stream is closed, as a daemon's may be.
 
@@ -381,8 +400,8 @@ def main(run: Callable[[int, int, str], None] | None = None) -> None:
     # Python 3.12 and later warn of a fork beside other threads. Those here are OpenBLAS' and
     # jemalloc's, and both libraries bring their locks into order around a fork.
     warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)
-    channel, grace_ms = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
-    _Server(channel, grace_ms, run or run_member).serve()
+    with socket.socket(fileno=int(sys.argv[1])) as channel:
+        _Server(channel, int(sys.argv[2]), run or run_member).serve()
 
 
 if __name__ == "__main__":
