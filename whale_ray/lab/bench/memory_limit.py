@@ -1,7 +1,8 @@
 """Work in a process of its own whose memory the kernel limits, pages of files included.
 
 The limit is a control group (version 1 or 2) below the one in which this process is; making one
-takes privileges, and a kernel that lets them.
+takes privileges, and a kernel that lets them. A process that is killed meanwhile leaves its group
+behind, without processes once its work has ended: the next one removes it.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 __all__ = ["NoLimitError", "run_within"]
 
 _GROUPS = Path("/sys/fs/cgroup")
+_PREFIX = "whale-ray-"
 _FORK = multiprocessing.get_context("fork")
 
 
@@ -30,7 +33,8 @@ def run_within(nbytes: int, work: Callable[[], Any]) -> Any:
         RuntimeError: the process ended without a result.
     """
     above, limit = _own_group()
-    group = above / f"whale-ray-{os.getpid()}"
+    _remove_left_groups(above)
+    group = above / f"{_PREFIX}{os.getpid()}"
     receiving, sending = _FORK.Pipe(duplex=False)
     process = _FORK.Process(target=_work, args=(group, work, sending))
     try:
@@ -51,6 +55,14 @@ def run_within(nbytes: int, work: Callable[[], Any]) -> Any:
         if group.is_dir():
             group.rmdir()
     return result
+
+
+def _remove_left_groups(above: Path) -> None:
+    """Remove the groups of processes that have ended; a group with processes in it stays."""
+    for group in above.glob(f"{_PREFIX}*"):
+        if not Path("/proc", group.name.removeprefix(_PREFIX)).exists():
+            with suppress(OSError):
+                group.rmdir()
 
 
 def _work(group: Path, work: Callable[[], Any], sending: Any) -> None:
