@@ -102,6 +102,8 @@ class Passing(Process):
 class Times(CoProcess):
     """Emits its merged rows in the order in which it gets them."""
 
+    schema = whale.Schema.of(key="int32", side="int8", number="int64")  # all may be null
+
     def on_left_row(self, row: Any, out: Output) -> None:
         out.emit_row(key=row.key, side=0, number=row.number)
 
