@@ -1,8 +1,8 @@
 """Join two streams by event time: every trade with the latest quote of its symbol before it.
 
 Rows of both inputs arrive in event-time order, however they were read; at equal times the left
-input comes first. So the operator keeps the latest quote, and needs no buffer of its own.
-`trades.join_asof(quotes, by="symbol")` does the same; this shows how to write such a join.
+input comes first. So the operator keeps the latest price of each symbol, and needs no buffer of its
+own. `trades.join_asof(quotes, by="symbol")` does the same; this shows how to write such a join.
 
 Run it by `python examples/as_of_join.py [QUOTES.csv TRADES.csv]`.
 """
@@ -11,23 +11,23 @@ import sys
 from pathlib import Path
 
 import whale_ray as whale
+from whale_ray import state
 
 DATA = Path(__file__).parent / "data"
 
 
-class Join(whale.CoProcess):
+class Join(whale.KeyedCoProcess):
     """Left: quotes. Right: trades. Both keyed by symbol."""
 
-    def open(self, context):
-        self.prices = {}
+    price = state.value("float64")
 
     def on_left_row(self, quote, out):
-        self.prices[quote.symbol] = quote.price
+        self.price.set(quote.price)
 
     def on_right_row(self, trade, out):
-        price = self.prices.get(trade.symbol)
-        if price is not None:
-            out.emit_row(time=trade.time, symbol=trade.symbol, value=trade.quantity * price)
+        if self.price.exists:
+            value = trade.quantity * self.price.get()
+            out.emit_row(time=trade.time, symbol=trade.symbol, value=value)
 
 
 def main(quotes=DATA / "quotes.csv", trades=DATA / "trades.csv"):

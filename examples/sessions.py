@@ -1,12 +1,14 @@
-"""Sessions: a keyed operator with state and event time, which closes a session after a pause.
+"""Sessions: state of each key and a timer, which ends a session after a pause.
 
-A session of a user ends when 30 minutes pass without a click. Watermarks say when that is sure,
-so a session is sent on as soon as no later click can belong to it.
+A session of a user ends when 30 minutes pass without a click. The timer goes by event time, so a
+session is sent on as soon as no later click can belong to it. `whale.session_window` does the same
+for aggregates; a class like this one may do anything else with the rows.
 
 Run it by `python examples/sessions.py`.
 """
 
 import whale_ray as whale
+from whale_ray import state
 
 GAP_NS = 30 * 60 * 1_000_000_000
 CLICKS = [
@@ -19,33 +21,25 @@ CLICKS = [
 ]
 
 
-class Sessions(whale.Process):
+class Sessions(whale.KeyedProcess):
     """Keeps the open session of every user: its start, its last click, the number of clicks."""
 
-    def open(self, context):
-        self.open_sessions = {}
+    start = state.min("int64")
+    last = state.max("int64")
+    clicks = state.count()
+    pause = state.timer()
 
     def on_row(self, row, out):
-        now = out.time_ns  # the row's event time
-        start, last, clicks = self.open_sessions.get(row.user, (now, now, 0))
-        if now - last > GAP_NS:
-            self.end(row.user, out)
-            start, clicks = now, 0
-        self.open_sessions[row.user] = (start, now, clicks + 1)
+        now_ns = out.time_ns  # the row's event time
+        self.start.add(now_ns)
+        self.last.add(now_ns)
+        self.clicks.add(1)
+        self.pause.set(now_ns + GAP_NS)
 
-    def on_watermark(self, watermark_ns, out):
-        for user, (_, last, _) in list(self.open_sessions.items()):
-            if watermark_ns - last > GAP_NS:
-                self.end(user, out)
-
-    def close(self, out):
-        for user in list(self.open_sessions):
-            self.end(user, out)
-
-    def end(self, user, out):
-        start, last, clicks = self.open_sessions.pop(user)
-        minutes = (last - start) // (60 * 1_000_000_000)
-        out.emit_row(user=user, minutes=minutes, clicks=clicks)
+    def on_timer(self, timer, out):
+        minutes = (self.last.get() - self.start.get()) // (60 * 1_000_000_000)
+        out.emit_row(user=self.key.user, minutes=minutes, clicks=self.clicks.get())
+        self.clear()
 
 
 def main():

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import whale_ray as whale
+from whale_ray import functions as F
 
 REVIEWS = Path(__file__).parent / "data" / "reviews.jsonl"
 
@@ -18,24 +19,12 @@ def words(row):
         yield {"word": word}
 
 
-class Count(whale.Process):
-    """Counts the words that this instance owns, and sends the totals on at the end."""
-
-    def open(self, context):
-        self.counts = {}
-
-    def on_row(self, row, out):
-        self.counts[row.word] = self.counts.get(row.word, 0) + 1
-
-    def close(self, out):
-        for word, count in self.counts.items():
-            out.emit_row(word=word, count=count)
-
-
 def main(lines=REVIEWS, output="out/word-count"):
     topology = whale.Topology("word-count")
     reviews = topology.source(whale.sources.json_lines(lines), id="reviews")
-    counts = reviews.flat_map(words, id="words").key_by("word").process(Count, parallelism=4)
+    by_word = reviews.flat_map(words, id="words").group_by("word")
+    # By default a row comes out whenever a count changes; "append": once, at the end of the input.
+    counts = by_word.agg(F.count().alias("count"), output_mode="append", parallelism=4)
     counts.sink(whale.sinks.csv(output, overwrite=True), id="out")
     job = whale.run(topology)
     print(job.results("out").to_pandas().sort_values(["count", "word"]).to_string(index=False))
