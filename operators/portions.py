@@ -8,10 +8,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from .process import Output
 
-__all__ = ["EmitsInPortions"]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = ["EmitsInPortions", "exhaust", "paced", "pieces_of"]
+
+_PORTION_ROWS = 1 << 16
+"""Results of so many groups are a portion."""
 
 
 class EmitsInPortions(ABC):
@@ -31,10 +39,34 @@ class EmitsInPortions(ABC):
 
     def on_watermark(self, watermark_ns: int, out: Output) -> None:
         """React to a watermark in one call, see `Process.on_watermark`."""
-        for _ in self.portions(watermark_ns, out):
-            pass
+        exhaust(self.portions(watermark_ns, out))
 
     def close(self, out: Output) -> None:
         """Emit all that is left in one call, see `Process.close`."""
-        for _ in self.portions(None, out):
-            pass
+        exhaust(self.portions(None, out))
+
+
+def exhaust(emitted: Iterator[object]) -> None:
+    """Emit all at once."""
+    for _ in emitted:
+        pass
+
+
+def pieces_of(groups: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield groups in pieces of no more than a portion, int64 (n,)."""
+    starts = range(0, len(groups), _PORTION_ROWS)
+    return (groups[start : start + _PORTION_ROWS] for start in starts)
+
+
+def paced(emitted: Iterator[int]) -> Iterator[None]:
+    """Yield after each portion, which may be of many pieces.
+
+    Args:
+        emitted: emits rows piece by piece; yields after each how many.
+    """
+    rows = 0
+    for more in emitted:
+        rows += more
+        if rows >= _PORTION_ROWS:
+            rows = 0
+            yield

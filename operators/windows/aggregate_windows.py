@@ -7,7 +7,7 @@ window needs it any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,6 +19,7 @@ from ...state.keys import hash_keys
 from ...state.node_transfer import column_name, with_columns
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
+from ..portions import exhaust, pieces_of
 from ..process import Output
 from .aggregation import Aggregation, evaluated_inputs
 from .changed_groups import newly_flagged
@@ -26,7 +27,7 @@ from .deltas import DeltaForm, delta_columns
 from .group_memtable import GroupMemtable, report_none
 from .group_state import CHANGED, GroupState
 from .grouping import SLICE
-from .held_deltas import HeldDeltas, are_different, chosen_rows
+from .held_deltas import HeldDeltas
 from .sealed_windows import dated
 from .slice_stores import scan_together
 from .slices import WholeInput, slices_of
@@ -37,6 +38,7 @@ from .window_results import WindowResults
 if TYPE_CHECKING:
     from ...state.budget import StateBudget
     from ...transport.wire.types import Schema
+    from .dumped_groups import DumpedGroups
 
 __all__ = ["AggregateWindows"]
 
@@ -127,8 +129,18 @@ class AggregateWindows(TimeWindows):
         if held is not None:
             self._merge_into(self._taking(*held), *held)
 
-    def on_watermark(self, watermark_ns: int, out: Output) -> None:
+    def portions(self, watermark_ns: int | None, out: Output) -> Iterator[None]:
         """Emit the windows that have ended, and free what no window needs any more."""
+        if watermark_ns is None:
+            if self._asked.output_mode == "update":
+                self._emit_changed(out)
+            self._close_memtable()
+        else:
+            self._prepare(watermark_ns, out)
+        yield from super().portions(watermark_ns, out)
+
+    def _prepare(self, watermark_ns: int, out: Output) -> None:
+        """Emit what has changed before a watermark, and let no row wait that it concerns."""
         if self._memtable is not None and self._ends_one_of(self._memtable, watermark_ns):
             self._empty_memtable()
         is_update = self._asked.output_mode == "update"
@@ -136,7 +148,6 @@ class AggregateWindows(TimeWindows):
             self._closes_one(watermark_ns) or self._trigger.is_time(self._context.clock)
         ):
             self._emit_changed(out)
-        super().on_watermark(watermark_ns, out)
 
     def deadline_ns(self) -> int | None:
         """Return when changed rows are to be emitted, in update mode with a trigger."""
@@ -146,19 +157,12 @@ class AggregateWindows(TimeWindows):
         """Emit the rows that have changed."""
         self._emit_changed(out)
 
-    def close(self, out: Output) -> None:
-        """Emit all that is left: no row follows."""
-        if self._asked.output_mode == "update":
-            self._emit_changed(out)
-        self._close_memtable()
-        super().close(out)
-
-    def _fire(self, watermark_ns: int, out: Output) -> None:
+    def _fire(self, watermark_ns: int, out: Output) -> Iterator[int]:
         if self._asked.output_mode == "append":  # else all that has changed is emitted already
             whole = self._whole_windows(watermark_ns)
-            super()._fire(watermark_ns, out)
+            yield from super()._fire(watermark_ns, out)
             if whole is not None:
-                self._emit_deltas(*whole, out)
+                yield from self._emit_deltas(*whole, out)
 
     def _whole_windows(self, watermark_ns: int) -> tuple[Batch, Int64s] | None:
         """Return the deltas that wait and are all that windows have which end now; merge others.
@@ -166,35 +170,45 @@ class AggregateWindows(TimeWindows):
         Most windows of an aggregate that gets the deltas of one producer are such ones: they need
         no index, and no memory for their groups. The deltas come by window, with their slices.
         """
-        slices = self._held.slices
-        if slices is None:
+        first = self._slices.first_unfired(watermark_ns)
+        found = self._held.give_back_ended(first, self._open_slices(), self._asked.keys)
+        if found is None:
             return None
-        ended = slices < self._slices.first_unfired(watermark_ns)
-        if not ended.any():
-            return None
-        alone = ended & ~np.isin(slices, self._state.slices)
-        held = self._held.give_back()
-        assert held is not None
-        batch = held[0]
-        if not are_different(slices, hash_keys(batch, self._asked.keys)[0]):
-            alone[:] = False
-        if not alone.all():
-            self._merge_into(self._state, chosen_rows(batch, ~alone), slices[~alone])
-        batch, slices = chosen_rows(batch, alone), slices[alone]
-        if (slices[1:] < slices[:-1]).any():
-            order = np.argsort(slices, kind="stable")
-            batch, slices = batch.take(order), slices[order]
-        return (batch, slices) if len(slices) else None
+        whole, (others, slices) = found
+        if len(slices):
+            self._merge_into(self._state, others, slices)
+        return whole if len(whole[1]) else None
 
-    def _emit_deltas(self, deltas: Batch, windows: Int64s, out: Output) -> None:
+    def _emit_deltas(self, deltas: Batch, windows: Int64s, out: Output) -> Iterator[int]:
         """Emit the rows of windows that are single slices, each group of which is one delta."""
         groups = self._state.dumped(deltas)
         ones, counts = np.unique(windows, return_counts=True)
-        starts = np.repeat([self._slices.start_ns(one) for one in ones.tolist()], counts)
-        ends = np.repeat([self._slices.end_ns(one) for one in ones.tolist()], counts)
         keys = deltas.select(self._asked.keys).with_times(None)
-        rows = self._results.rows(keys, groups, np.arange(len(windows)), starts, ends)
-        out.emit(rows, np.maximum(ends - 1, self._watermark_ns + 1))
+        yield from self._emit_rows_of(
+            groups,
+            np.arange(len(windows)),
+            lambda part: keys.slice(int(part[0]), int(part[-1]) + 1),
+            (ones.tolist(), counts),
+            out,
+        )
+
+    def _emit_rows_of(
+        self,
+        groups: GroupState | DumpedGroups,
+        slots: Int64s,
+        keys_of: Callable[[Int64s], Batch],
+        windows: tuple[Sequence[int], Sequence[int] | Int64s],
+        out: Output,
+    ) -> Iterator[int]:
+        """Emit the rows of windows, so many groups of each; yield as `_emit_window`."""
+        numbers, counts = windows
+        starts = np.repeat([self._slices.start_ns(one) for one in numbers], counts)
+        ends = np.repeat([self._slices.end_ns(one) for one in numbers], counts)
+        for rows in pieces_of(np.arange(len(slots))):
+            part = slots[rows]
+            found = self._results.rows(keys_of(part), groups, part, starts[rows], ends[rows])
+            out.emit(found, np.maximum(ends[rows] - 1, self._watermark_ns + 1))
+            yield len(rows)
 
     # -- taking rows --------------------------------------------------------------------------
 
@@ -372,16 +386,16 @@ class AggregateWindows(TimeWindows):
 
     # -- windows that have ended --------------------------------------------------------------
 
-    def _emit_window(self, window: int, out: Output) -> None:
-        """Emit all rows of a window."""
+    def _emit_window(self, window: int, out: Output) -> Iterator[int]:
+        """See `TimeWindows`."""
         slices = self._slices.slices_of(window)
         if len(slices) == 1:
             for slots in self._state.by_place(self._state.scan(slices[0])):
-                self._emit(self._state, slots, window, out)
+                yield from self._emit(self._state, slots, window, out)
             return
         for slots in self._merge_order(slices):
             self._merge(slots)
-        self._emit(self._merged, self._merged.scan(self._merges), window, out)
+        yield from self._emit(self._merged, self._merged.scan(self._merges), window, out)
         self._end_merge()
 
     def _merge_order(self, slices: Sequence[int]) -> Iterator[Int64s]:
@@ -394,18 +408,14 @@ class AggregateWindows(TimeWindows):
             for _, slots in scan_together(self._state.scan, part):
                 yield from self._state.by_place(slots)
 
-    def _emit_windows(self, windows: Sequence[int], out: Output) -> None:
-        """Emit all rows of windows; of those without overlap in one batch, as there may be many."""
+    def _emit_windows(self, windows: Sequence[int], out: Output) -> Iterator[int]:
+        """Emit all rows of windows; of those without overlap together, as there may be many."""
         if len(windows) == 1 or len(self._slices.slices_of(windows[0])) > 1:
-            super()._emit_windows(windows, out)
+            yield from super()._emit_windows(windows, out)
             return
         parts = [self._state.scan(*self._slices.slices_of(window)) for window in windows]
-        slots, counts = np.concatenate(parts), [len(part) for part in parts]
-        starts = np.repeat([self._slices.start_ns(window) for window in windows], counts)
-        ends = np.repeat([self._slices.end_ns(window) for window in windows], counts)
-        keys = self._state.keys_of(slots)
-        rows = self._results.rows(keys, self._state, slots, starts, ends)
-        out.emit(rows, np.maximum(ends - 1, self._watermark_ns + 1))
+        slots, ended = np.concatenate(parts), (windows, [len(part) for part in parts])
+        yield from self._emit_rows_of(self._state, slots, self._state.keys_of, ended, out)
 
     def _merge(self, others: Int64s) -> None:
         keys = self._state.keys_of(others)
@@ -420,13 +430,14 @@ class AggregateWindows(TimeWindows):
         self._merged.free(self._merges)
         self._merges += 1
 
-    def _emit(self, groups: GroupState, slots: Int64s, window: int, out: Output) -> None:
-        if not len(slots):
-            return
+    def _emit(self, groups: GroupState, slots: Int64s, window: int, out: Output) -> Iterator[int]:
+        """Emit the rows of groups of a window; yield as `_emit_window`."""
         start_ns, end_ns = self._slices.start_ns(window), self._slices.end_ns(window)
-        starts, ends = (np.full(len(slots), bound, np.int64) for bound in (start_ns, end_ns))
-        rows = self._results.rows(groups.keys_of(slots), groups, slots, starts, ends)
-        self._emit_at(rows, window, out)
+        for part in pieces_of(slots):
+            starts, ends = (np.full(len(part), bound, np.int64) for bound in (start_ns, end_ns))
+            rows = self._results.rows(groups.keys_of(part), groups, part, starts, ends)
+            self._emit_at(rows, window, out)
+            yield len(part)
 
     # -- groups that have changed -------------------------------------------------------------
 
@@ -473,7 +484,7 @@ class AggregateWindows(TimeWindows):
             inside = slots[(slices >= parts.start) & (slices < parts.stop)]
             if len(parts) == 1:
                 for part in self._state.by_place(inside):
-                    self._emit(self._state, part, window, out)
+                    exhaust(self._emit(self._state, part, window, out))
                 continue
             keys = self._state.keys_of(inside)
             merged = self._merged_slots(keys)
@@ -485,5 +496,5 @@ class AggregateWindows(TimeWindows):
                 present = np.flatnonzero(found >= 0)
                 with self._results.naming(partial(keys.take, present)):
                     self._merged.merge(merged[present], self._state, found[present])
-            self._emit(self._merged, merged, window, out)
+            exhaust(self._emit(self._merged, merged, window, out))
             self._end_merge()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..portions import exhaust
 from ..process import InstanceContext, Output
 from .aggregate_windows import AggregateWindows
 from .slices import ClockSlices
@@ -36,9 +38,12 @@ class ClockWindows(AggregateWindows):
         self._reach(self._context.clock.wall_ns(), out)
         super().on_batch(batch, out)
 
-    def on_watermark(self, watermark_ns: int, out: Output) -> None:
-        """Note what the event times of results must not lie behind."""
-        self._event_watermark_ns = watermark_ns
+    def portions(self, watermark_ns: int | None, out: Output) -> Iterator[None]:
+        """Note what the event times of results must not lie behind; emit all at the end."""
+        if watermark_ns is None:
+            yield from super().portions(None, out)
+        else:
+            self._event_watermark_ns = watermark_ns
 
     def deadline_ns(self) -> int | None:
         """Return when a window ends, or changed rows are to be emitted, whatever comes first."""
@@ -59,7 +64,7 @@ class ClockWindows(AggregateWindows):
         now_ns = max(now_ns, self._watermark_ns + 1)
         assert isinstance(self._slices, ClockSlices)
         self._slices.now_ns = now_ns
-        super().on_watermark(now_ns - 1, out)
+        exhaust(super().portions(now_ns - 1, out))  # rows follow at once
 
     def _emit_at(self, rows: Batch, window: int, out: Output) -> None:
         if self._latest_ns is None:

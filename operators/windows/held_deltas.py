@@ -6,20 +6,23 @@ of these windows ever get, and need not be entered into a store to be read out o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from ...state.keys import hash_keys
 from ...transport.compiling import njit
 
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
     from ..process import InstanceContext
 
-__all__ = ["HeldDeltas", "are_different", "chosen_rows"]
+__all__ = ["HeldDeltas"]
 
 Int64s = npt.NDArray[np.int64]
+_Deltas: TypeAlias = "tuple[Batch, Int64s]"
 
 
 class HeldDeltas:
@@ -28,11 +31,6 @@ class HeldDeltas:
     def __init__(self) -> None:
         self._held: tuple[Batch, Int64s, InstanceContext] | None = None
         self._nbytes = 0
-
-    @property
-    def slices(self) -> Int64s | None:
-        """The slice of each delta, int64 (n,); None if there are none."""
-        return None if self._held is None else self._held[1]
 
     def take(self, batch: Batch, slices: Int64s, context: InstanceContext) -> bool:
         """Keep a copy of deltas where there are none; return False if there is no memory for it."""
@@ -53,8 +51,44 @@ class HeldDeltas:
         self._held = None
         return batch, slices
 
+    @property
+    def slices(self) -> Int64s | None:
+        """The slice of each delta, int64 (n,); None if there are none."""
+        return None if self._held is None else self._held[1]
 
-def are_different(slices: Int64s, hashes: npt.NDArray[np.uint64]) -> bool:
+    def give_back_ended(
+        self, first_unfired: int, open_slices: Sequence[int], keys: Sequence[str]
+    ) -> tuple[_Deltas, _Deltas] | None:
+        """Return the deltas once the window of one has ended, and keep them no more; else None.
+
+        Args:
+            first_unfired: windows that are slices before it have ended.
+            open_slices: those that have other groups.
+            keys: the key columns.
+
+        Returns:
+            those that are all that ended windows have, by window; and the others.
+        """
+        if self._held is None:
+            return None
+        slices = self._held[1]
+        ended = slices < first_unfired
+        if not ended.any():
+            return None
+        alone = ended & ~np.isin(slices, open_slices)
+        batch = self._held[0]
+        self.give_back()
+        if not _surely_differ(slices, hash_keys(batch, keys)[0]):
+            alone[:] = False
+        others = _chosen_rows(batch, ~alone), slices[~alone]
+        batch, slices = _chosen_rows(batch, alone), slices[alone]
+        if (slices[1:] < slices[:-1]).any():
+            order = np.argsort(slices, kind="stable")
+            batch, slices = batch.take(order), slices[order]
+        return (batch, slices), others
+
+
+def _surely_differ(slices: Int64s, hashes: npt.NDArray[np.uint64]) -> bool:
     """Whether surely no two deltas are of one group.
 
     Args:
@@ -65,7 +99,7 @@ def are_different(slices: Int64s, hashes: npt.NDArray[np.uint64]) -> bool:
     return bool(_are_different(table, slices, hashes))
 
 
-def chosen_rows(batch: Batch, chosen: npt.NDArray[np.bool_]) -> Batch:
+def _chosen_rows(batch: Batch, chosen: npt.NDArray[np.bool_]) -> Batch:
     """Return the chosen rows: a view if they lie beside one another."""
     rows = np.flatnonzero(chosen)
     if len(rows) and rows[-1] - rows[0] + 1 == len(rows):

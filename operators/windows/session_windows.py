@@ -7,13 +7,14 @@ overlap and only grow, so a row replaces all earlier ones of its key with window
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from ..portions import EmitsInPortions, exhaust, paced, pieces_of
 from ..process import Output
 from .aggregation import Aggregation
 from .grouping import LATE
@@ -33,7 +34,7 @@ Int64s = npt.NDArray[np.int64]
 _LATEST_NS = (1 << 63) - 1
 
 
-class SessionWindows(RowWindows):
+class SessionWindows(EmitsInPortions, RowWindows):
     """Aggregates the sessions of an `Aggregation`."""
 
     remedy: ClassVar[str] = "take a shorter gap, or less allowed_lateness"
@@ -47,10 +48,13 @@ class SessionWindows(RowWindows):
         self._touched: list[Int64s] = []
         self._merges = np.empty((0, 2), np.int64)
 
-    def on_watermark(self, watermark_ns: int, out: Output) -> None:
+    def portions(self, watermark_ns: int | None, out: Output) -> Iterator[None]:
         """Emit the sessions that have ended, and free those that are closed."""
-        self._go_on(watermark_ns, out)
-        super().on_watermark(watermark_ns, out)
+        if watermark_ns is None:  # no row follows
+            yield from paced(self._go_on(_LATEST_NS, out))
+        else:
+            yield from paced(self._go_on(watermark_ns, out))
+            RowWindows.on_watermark(self, watermark_ns, out)
 
     def deadline_ns(self) -> int | None:
         """Return when changed rows are to be emitted, in update mode with a trigger."""
@@ -59,10 +63,6 @@ class SessionWindows(RowWindows):
     def on_deadline(self, now_ns: int, out: Output) -> None:
         """Emit the rows that have changed."""
         self._emit_touched(out)
-
-    def close(self, out: Output) -> None:
-        """Emit all that is left: no row follows."""
-        self._go_on(_LATEST_NS, out)
 
     @cached_property
     def _sessions(self) -> Sessions:
@@ -142,22 +142,23 @@ class SessionWindows(RowWindows):
         if not self._is_update:
             self._sessions.wait(windows, self._watermark_ns)  # one may have been extended
             windows = windows[self._sessions.ends_ns(windows) <= self._watermark_ns]
-        self._emit_sessions(windows, out)
+        exhaust(self._emit_sessions(windows, out))
 
-    def _go_on(self, watermark_ns: int, out: Output) -> None:
+    def _go_on(self, watermark_ns: int, out: Output) -> Iterator[int]:
         """Emit what has ended, and free what is closed, as the watermark goes on."""
         if self._groups is None:
             return
         ended, closed = self._sessions.pass_watermark(self._watermark_ns, watermark_ns)
         if not self._is_update:
-            self._emit_sessions(ended, out)
+            yield from self._emit_sessions(ended, out)
         elif len(closed) or self._trigger.is_time(self._context.clock):
             self._emit_touched(out)
         self._drop(closed)
 
-    def _emit_sessions(self, windows: Int64s, out: Output) -> None:
-        if not len(windows):
-            return
-        starts, ends = self._sessions.starts_ns(windows), self._sessions.ends_ns(windows)
-        # A row at the end still belongs to a session, so that is its event time.
-        self._emit(windows, starts, ends, np.maximum(ends, self._watermark_ns + 1), out)
+    def _emit_sessions(self, windows: Int64s, out: Output) -> Iterator[int]:
+        """Emit the rows of sessions in pieces; yield after each how many rows it has."""
+        for part in pieces_of(windows):
+            starts, ends = self._sessions.starts_ns(part), self._sessions.ends_ns(part)
+            # A row at the end still belongs to a session, so that is its event time.
+            self._emit(part, starts, ends, np.maximum(ends, self._watermark_ns + 1), out)
+            yield len(part)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from ..portions import EmitsInPortions, paced
 from ..process import InputOrder, InstanceContext, Output, Process
 from .group_state import GroupState
 from .grouping import LATE, OUTPUTS
@@ -26,7 +27,7 @@ NO_WATERMARK_NS = -(1 << 63)
 LATEST_NS = (1 << 63) - 1
 
 
-class TimeWindows(Process, SealedSlices):
+class TimeWindows(EmitsInPortions, Process, SealedSlices):
     """Keeps rows or groups by slice, and emits windows that have ended.
 
     Args:
@@ -58,26 +59,25 @@ class TimeWindows(Process, SealedSlices):
             remedy = "group within windows, which are freed as they end"
         context.state_budget.advise(context.operator_id, remedy)
 
-    def on_watermark(self, watermark_ns: int, out: Output) -> None:
+    def portions(self, watermark_ns: int | None, out: Output) -> Iterator[None]:
         """Emit the windows that have ended, and free what no window needs any more."""
-        self._fire(watermark_ns, out)
-        self._watermark_ns = watermark_ns
-        self._free_closed(watermark_ns)
-
-    def close(self, out: Output) -> None:
-        """Emit all that is left: no row follows."""
-        self._fire(LATEST_NS, out)
-        for slice_ in self._open_slices():
-            self._free_slice(slice_)
+        if watermark_ns is None:  # no row follows
+            yield from paced(self._fire(LATEST_NS, out))
+            for slice_ in self._open_slices():
+                self._free_slice(slice_)
+        else:
+            yield from paced(self._fire(watermark_ns, out))
+            self._watermark_ns = watermark_ns
+            self._free_closed(watermark_ns)
 
     @abstractmethod
-    def _emit_window(self, window: int, out: Output) -> None:
-        """Emit the rows of a window."""
+    def _emit_window(self, window: int, out: Output) -> Iterator[int]:
+        """Emit the rows of a window in pieces; yield after each how many rows it has."""
 
-    def _emit_windows(self, windows: Sequence[int], out: Output) -> None:
-        """Emit the rows of one window or several, in this order."""
+    def _emit_windows(self, windows: Sequence[int], out: Output) -> Iterator[int]:
+        """Emit the rows of one window or several, in this order; yield as `_emit_window`."""
         for window in windows:
-            self._emit_window(window, out)
+            yield from self._emit_window(window, out)
 
     def _free_slice(self, slice_: int) -> None:
         """Free what is kept of a slice."""
@@ -118,8 +118,8 @@ class TimeWindows(Process, SealedSlices):
             key=self._slices.end_ns,
         )
 
-    def _fire(self, watermark_ns: int, out: Output) -> None:
-        """Emit the windows that have ended since the last watermark."""
+    def _fire(self, watermark_ns: int, out: Output) -> Iterator[int]:
+        """Emit the windows that have ended since the last watermark; yield as `_emit_window`."""
         if self._groups is None:
             return
         if self._groups.slices_changed:
@@ -129,7 +129,7 @@ class TimeWindows(Process, SealedSlices):
         unfired = self._unfired(self._watermark_ns)
         ended = [one for one in unfired if self._slices.end_ns(one) <= watermark_ns + 1]
         if ended:
-            self._emit_windows(ended, out)
+            yield from self._emit_windows(ended, out)
         self._find_next(watermark_ns)
 
     def _closes_one(self, watermark_ns: int) -> bool:

@@ -223,18 +223,18 @@ class TopRows(TimeWindows):
         self._kept = dict(kept)
         self._charge()
 
-    def _emit_window(self, window: int, out: Output) -> None:
+    def _emit_window(self, window: int, out: Output) -> Iterator[int]:
         found = (self._kept.get(slice_) for slice_ in self._slices.slices_of(window))
         parts = [part for part in found if part is not None]
         if any(part.runs for part in parts):
             for rows in merged([run for part in parts for run in self._runs(part)]):
-                self._emit_first(rows, window, out)
+                yield self._emit_first(rows, window, out)
         else:
             batches = [batch for part in parts for batch in part.batches]
-            self._emit_first(Batch.concat(batches), window, out)
+            yield self._emit_first(Batch.concat(batches), window, out)
 
-    def _emit_first(self, batch: Batch, window: int, out: Output) -> None:
-        """Emit the first rows of the groups of a window, all rows of which are in a batch."""
+    def _emit_first(self, batch: Batch, window: int, out: Output) -> int:
+        """Emit the first rows of groups of a window, whose rows are in a batch; return how many."""
         rows = self._first_rows(batch)
         assert self.schema is not None
         bounds = []
@@ -245,6 +245,7 @@ class TopRows(TimeWindows):
                 bounds.append(Column(kind, data))
         result = Batch(self.schema, [*bounds, *rows.columns], rows.num_rows)
         self._emit_at(result, window, out)
+        return rows.num_rows
 
     def _free_slice(self, slice_: int) -> None:
         super()._free_slice(slice_)

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import whale_ray as whale
+from whale_ray.operators import portions
 from whale_ray.operators.joins.asof_join import AsOfJoin
 from whale_ray.operators.joins.interval import TimeInterval
 from whale_ray.operators.joins.join import Join
+from whale_ray.operators.windows.aggregation import Aggregation
 from whale_ray.operators.windows.specifications import SessionWindow, TimeWindow
 from whale_ray.plan.physical import Stage
 from whale_ray.state.event_time_buffer import EventTimeBuffer
@@ -34,6 +37,15 @@ JOINS = {
     "as-of": AsOfJoin(KEY, "forward", 1_000 * MS, **SIDES),
 }
 LATER_NS, PORTION_ROWS = 10_000 * MS, 1 << 14
+TUMBLING, HOPPING = (TimeWindow("", size * MS, 1_000 * MS, 0) for size in (1_000, 2_000))
+GREATEST = (whale.functions.max("n").alias("n"),)
+WINDOWS: dict[str, Aggregation] = {
+    "tumbling": Aggregation(("key",), TUMBLING, GREATEST),
+    "several": Aggregation(("key",), TimeWindow("", 1_000, 1_000, 0), GREATEST),
+    "hopping": Aggregation(("key",), HOPPING, GREATEST),
+    "none": Aggregation(("key",), None, GREATEST, output_mode="append"),
+    "sessions": Aggregation(("key",), SessionWindow("", 100 * MS), GREATEST),
+}
 
 
 class Narrow:
@@ -119,7 +131,7 @@ def test_rows_come_in_portions_while_the_output_takes_them(name: str, ends: bool
     epochs.mark(0, 0, 1, stop=False)
     task.advance(1, 0, watermark_ns)
     epochs.mark(1, 0, 1, stop=False)
-    portions = 0
+    count = 0
     while task.has_more:
         assert not task.accepts_rows and not task.done
         assert not epochs.turn(0), "the marker would come before rows"
@@ -127,9 +139,9 @@ def test_rows_come_in_portions_while_the_output_takes_them(name: str, ends: bool
         task.set_idle(0, 0, False)
         sink.blocked = False
         assert task.poll(0)
-        portions += 1
+        count += 1
     rows, last = sink.taken[before:-1], sink.taken[-1]
-    assert portions > 2 and max(rows) <= PORTION_ROWS
+    assert count > 2 and max(rows) <= PORTION_ROWS
     assert sink.rows == Counter(range(ROWS))
     assert last == ("end" if ends else f"watermark {LATER_NS}")
     sink.blocked = False
@@ -175,3 +187,45 @@ def test_idleness_follows_the_watermark() -> None:
         sink.blocked = False
         task.poll(0)
     assert sink.taken[-2:] == [f"watermark {LATER_NS}", "idle True"]
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("ends", [False, True])
+def test_windows_emit_in_portions_before_a_second_watermark_and_a_marker(
+    name: str, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portions, "_PORTION_ROWS", PORTION_ROWS)
+    asked, sink = WINDOWS[name], Narrow()
+    outputs: list[Any] = [sink, Narrow()]
+    more: dict[str, Any] = {"remake": asked, "groupings": ()}
+    context = instance_context(operator_id="windows")
+    node = ProcessNode(context, 0, asked(), outputs, None, 1, True, True, **more)
+    stage = Stage(0, ("windows",), 1, (0,), False, {})
+    task = StageTask(stage, 0, (0,), node, [node], outputs[:1], [(0, 0), (0, 1)])
+    numbers = np.arange(ROWS)
+    batch = Batch.from_pydict({"key": numbers, "n": numbers}, LEFT)
+    task.deliver(0, 0, batch.with_times(numbers))
+    once = name != "hopping"
+    watermarks = (LATER_NS, WATERMARK_END) if ends else (LATER_NS, 2 * LATER_NS)
+    task.advance(0, 1, WATERMARK_END if name == "none" else LATER_NS)
+    task.advance(0, 0, WATERMARK_END if name == "none" else LATER_NS)
+    assert task.has_more
+    if name != "none":
+        for source in (0, 1):
+            task.advance(0, source, watermarks[1])
+    outlet: Any = Unheard()
+    epochs = StageEpochs((0, 0), [task], {0: (0, 1)}, outlet)
+    for source in (0, 1):
+        epochs.mark(0, source, 1, stop=False)
+    while task.has_more:
+        assert not task.accepts_rows and not task.done and not epochs.turn(0)
+        sink.blocked = False
+        assert task.poll(0)
+    emitted = [one for one in sink.taken if isinstance(one, int)]
+    assert len(emitted) > 2 and max(emitted) <= PORTION_ROWS
+    assert sink.rows == Counter(np.arange(ROWS).tolist() * (1 if once else 2))
+    last = "end" if ends or name == "none" else f"watermark {2 * LATER_NS}"
+    assert sink.taken[-1] == last
+    sink.blocked = False
+    epochs.turn(0)
+    assert epochs.ended if last == "end" else sink.taken[-1] == "marker 1"
