@@ -13,6 +13,7 @@ import functools
 import mmap
 import os
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ __all__ = ["MADV_POPULATE_WRITE", "PageFile", "release_pages"]
 _MAP_FIXED = 0x10
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # known to Python from 3.13 on
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
+_ALIGNED_BYTES = 64
 MADV_POPULATE_WRITE = 23  # from Linux 5.14 on
 _SYNC_FILE_RANGE_WRITE = 2
 _FALLOC_FL_KEEP_SIZE, _FALLOC_FL_PUNCH_HOLE = 1, 2
@@ -101,19 +103,37 @@ class PageFile:
         Returns:
             of this type, (count,).
         """
-        kind = np.dtype(dtype)
-        nbytes = max(-(-kind.itemsize * count // mmap.PAGESIZE), 1) * mmap.PAGESIZE
+        return self.arrays({"": (count, np.dtype(dtype))})[""]
+
+    def arrays(
+        self, wanted: Mapping[str, tuple[int, np.dtype[Any]]]
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Return zeroed memory in one file for several arrays; raise as `back`.
+
+        It is one mapping, of which a process has so many, and is freed with the last of the arrays.
+
+        Args:
+            wanted: the size and the type of each array by name.
+        """
+        places, nbytes = {}, 0
+        for name, (count, kind) in wanted.items():
+            places[name] = nbytes
+            nbytes += -(-kind.itemsize * count // _ALIGNED_BYTES) * _ALIGNED_BYTES
+        nbytes = max(-(-nbytes // mmap.PAGESIZE), 1) * mmap.PAGESIZE
         try:
             fd = _nameless(self._directory)
             try:
                 os.posix_fallocate(fd, 0, nbytes)
                 mapping = mmap.mmap(fd, nbytes)
                 mapping.madvise(mmap.MADV_RANDOM)
-                return np.frombuffer(mapping, kind, count)
             finally:
                 os.close(fd)
         except OSError as error:
             raise self._error(error) from None
+        return {
+            name: np.frombuffer(mapping, kind, count, places[name])
+            for name, (count, kind) in wanted.items()
+        }
 
     def holding(self, content: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         """Return the same bytes in a file of their own, freed with the array; raise as `back`.

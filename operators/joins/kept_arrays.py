@@ -1,4 +1,4 @@
-"""`KeptArrays`: arrays beside kept rows, which grow with these: in memory, or in files.
+"""`KeptArrays`: arrays beside kept rows, which grow with these: in memory, or in a file.
 
 A file is met like memory, at the address of its mapping, so loops need not know where arrays lie.
 """
@@ -68,7 +68,9 @@ class KeptArrays:
 
     def spill(self, pages: PageFile) -> None:
         """Put the arrays, and what they will grow to, on the disk; raise as `PageFile.back`."""
+        moved = pages.arrays(
+            {name: (len(array), array.dtype) for name, array in self._arrays.items()}
+        )
         for name, array in self._arrays.items():
-            moved = self._arrays[name] = pages.array(len(array), array.dtype)
-            moved[:] = array
-        self._pages, self.version = pages, self.version + 1
+            moved[name][:] = array
+        self._arrays, self._pages, self.version = moved, pages, self.version + 1
