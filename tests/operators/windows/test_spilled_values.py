@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -16,12 +17,10 @@ import pytest
 import whale_ray as whale
 from tests.operators.windows.driving import Emitted
 from whale_ray.operators.windows import group_memtable
-from whale_ray.operators.windows.aggregate_windows import AggregateWindows
 from whale_ray.operators.windows.aggregation import Aggregation
 from whale_ray.operators.windows.group_memtable import GroupMemtable
-from whale_ray.operators.windows.time_windows import TimeWindows
+from whale_ray.operators.windows.specifications import SessionWindow
 from whale_ray.operators.windows.top_n import TopN
-from whale_ray.operators.windows.top_rows import TopRows
 from whale_ray.state.budget import StateBudget
 from whale_ray.testing import instance_context
 from whale_ray.transport.wire.arrow import batch_from_arrow, batch_to_arrow
@@ -59,14 +58,14 @@ def table(keys: int = 6_000) -> pa.Table:
 def driven(asked: Aggregation | TopN, rows: pa.Table, limit_bytes: int) -> pa.Table:
     """Return what an operator makes of rows that lie on the disk by and by."""
     budgets = [StateBudget(limit_bytes, 1 << 30) for _ in range(3)]
-    processes: list[TimeWindows] = []
+    processes: list[Any] = []
     for budget in budgets:
-        process = AggregateWindows(asked) if isinstance(asked, Aggregation) else TopRows(asked)
+        process: Any = asked()
         process.open(replace(instance_context(operator_id="kept"), state_budget=budget))
         processes.append(process)
     first, *others = processes
     batches = [
-        batch_from_arrow(one).with_times(one["n"].to_numpy())
+        batch_from_arrow(one).with_times(1_000 * one["n"].to_numpy())
         for one in rows.to_batches(max_chunksize=rows.num_rows // BATCHES)
     ]
     out = Emitted()
@@ -83,8 +82,8 @@ def driven(asked: Aggregation | TopN, rows: pa.Table, limit_bytes: int) -> pa.Ta
     chunks = list(first.chunks(2))
     first.on_batch(batches[0], out)  # is not in it
     for other, nodes in zip(others, (range(half), range(half, 2 * half)), strict=True):
-        for chunk in chunks:
-            other.take([replace(chunk, held=of_nodes(first, chunk.rows, nodes))], whole=False)
+        mine = [replace(chunk, held=of_nodes(first, chunk.rows, nodes)) for chunk in chunks]
+        other.take(mine, whole=False)
         for batch in batches[6:]:
             other.on_batch(of_nodes(first, batch, nodes), out)
         other.close(out)
@@ -93,7 +92,7 @@ def driven(asked: Aggregation | TopN, rows: pa.Table, limit_bytes: int) -> pa.Ta
     return pa.Table.from_batches([batch_to_arrow(one) for one in out.batches])
 
 
-def of_nodes(process: TimeWindows, batch: Batch, nodes: range) -> Batch:
+def of_nodes(process: Any, batch: Batch, nodes: range) -> Batch:
     """Return the rows of some virtual nodes; all of a batch without keys."""
     if "key" not in batch.schema:
         return batch
@@ -115,10 +114,10 @@ def test_picks_of_texts_and_decimals(waits: bool, monkeypatch: pytest.MonkeyPatc
     """Rows that come lately wait in a memtable, or are added at once."""
     opened: list[object] = []
     if waits:
-        monkeypatch.setattr(group_memtable, "_BYTES_MIN", 1 << 18)
+        monkeypatch.setattr(group_memtable, "_BYTES_MIN", 1 << 17)
         monkeypatch.setattr(GroupMemtable, "__init__", noting(GroupMemtable.__init__, opened))
-    rows = table(14_000 if waits else 8_000)
-    found = driven(Aggregation(("key",), None, PICKS), rows, 1 << 20 if waits else 1 << 19)
+    rows = table(8_000)
+    found = driven(Aggregation(("key",), None, PICKS), rows, 1 << 19)
     assert bool(opened) == waits
     expected = duckdb.sql("""
         select key, min(text), max(text), arg_max_null(text, n), arg_max_null(text, n),
@@ -150,3 +149,22 @@ def test_first_rows_of_many_groups(with_ties: bool) -> None:
         order by all
     """).fetchall()
     assert rows_of(found, ["key", "n", "text", "price"]) == expected
+
+
+def test_sessions() -> None:
+    rows, gap = table(), 8_000
+    asked = (F.count().alias("rows"), F.min("text").alias("least"), F.collect_list("n").alias("ns"))
+    window = SessionWindow("", 1_000 * gap)
+    found = driven(Aggregation(("key",), window, asked), rows, 1 << 20)
+    expected = duckdb.sql(f"""
+        with begins as (
+            select *, n - lag(n) over (partition by key order by n) <= {gap} is not true begin_here
+            from rows),
+        numbered as (
+            select *, sum(begin_here::int) over (partition by key order by n) number from begins)
+        select key, min(n), max(n) + {gap}, count(*), min(text), to_json(list(n order by n))
+        from numbered group by key, number order by all
+    """).fetchall()
+    assert len(expected) > 9_000, "few keys have two sessions"
+    bounds = [f"epoch_us(window_{end})" for end in ("start", "end")]
+    assert rows_of(found, ["key", *bounds, "rows", "least", "ns"]) == expected
