@@ -3,8 +3,9 @@
 A read and all that is fused after the source is one turn of a worker, and markers, other sources
 and other operators wait for its end. So it is short where functions of Python take each row. Where
 rows are read and computed with in columns, a turn of few rows is mostly calls: there it has more.
-While the markers of a checkpoint are on their way through a worker, it reads an eighth of that:
-a marker waits behind what is in its ring, and behind a read for each turn that this takes.
+While the markers of a checkpoint are on their way through a worker, and shortly before, it reads an
+eighth of that: a marker waits behind what is in its ring, and behind a read for each turn that this
+takes.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class ReadSize:
     """The rows of a read: so many that they fill `READ_BYTES`, within two bounds.
 
     Attributes:
-        hurried: whether markers wait for the end of each read.
+        hurried: whether markers wait for the end of each read, or soon will.
     """
 
     def __init__(self, least: int, most: int) -> None:

@@ -14,8 +14,9 @@ Every step takes what the step before it returned on all workers.
 
 Each turn of the loop takes at most one frame from every ring and one batch from every source, hands
 it through the operators, and sends what is due. While a stage waits for the marker of a checkpoint,
-sources are read only in turns in which no ring had a frame for it. When a turn moved nothing, the
-worker sleeps on its doorbell until somebody rings or something falls due (Slash 4.4.3).
+sources, and stages that have passed it on, are read only in turns in which no ring had a frame for
+it. When a turn moved nothing, the worker sleeps on its doorbell until somebody rings or something
+falls due (Slash 4.4.3).
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from ..transport.wire import codec
 from ..transport.wire.types import Schema
 from . import snapshot_writer
 from .custom_transports import POLL_NS, CustomTransports
+from .epoch_schedule import EpochSchedule
 from .kept_snapshots import KeptSnapshots
 from .limit_slices import LimitSlices
 from .offers import RingOffer
@@ -178,8 +180,9 @@ class Worker:
         plan = self._assignment.plan
         outlet = self._make_outlet(attempt)
         if outlet is not None:
+            schedule = EpochSchedule.of(self._assignment.settings.checkpoints)
             self._epochs = WorkerEpochs(
-                plan, self._index, self._tasks, outlet, self._kept, self._last_epoch
+                plan, self._index, self._tasks, outlet, self._kept, self._last_epoch, schedule
             )
         stages = {} if self._epochs is None else self._epochs.by_stage
         builder = ReaderBuilder(plan, attempt, self._tasks, stages)
@@ -389,15 +392,7 @@ class Worker:
     def _turn(self, now_ns: int) -> bool:
         """Give every reader, task and writer one turn; return whether anything moved."""
         self._opened.limit_in_flight(now_ns)
-        progress = rings_first = False
-        for reader in self._readers:
-            if reader.poll(now_ns):
-                self._meter.charge(reader.stage)
-                progress = True
-                if self._epochs is not None:
-                    # Its marker waits behind what is in the rings, so that goes first.
-                    rings_first |= self._epochs.waits_for_marker(reader.stage)
-                    self._epochs.turn_between_frames(now_ns)
+        progress, rings_first = self._read_rings(now_ns)
         if self._epochs is not None:
             progress |= self._epochs.turn(now_ns)
         for task in self._tasks:
@@ -410,6 +405,38 @@ class Worker:
         if not self._bounded:
             self._publish_parts(now_ns)
         return progress
+
+    def _read_rings(self, now_ns: int) -> tuple[bool, bool]:
+        """Take a frame from every ring; return whether any was there, and any before a marker.
+
+        A marker waits behind what is in its ring, so that goes first. Stages that have passed
+        theirs on read only if there was none: their rows would keep markers elsewhere waiting.
+        """
+        epochs = self._epochs
+        progress = rings_first = False
+        behind = list[EdgeReader]()
+        for reader in self._readers:
+            if (
+                epochs is not None
+                and epochs.has_passed_on(reader.stage)
+                and isinstance(reader, EdgeReader)  # others also send, or keep what comes
+            ):
+                behind.append(reader)
+            elif self._poll(reader, now_ns):
+                progress = True
+                rings_first |= epochs is not None and epochs.waits_for_marker(reader.stage)
+        if not rings_first:
+            for reader in behind:
+                progress |= self._poll(reader, now_ns)
+        return progress, rings_first
+
+    def _poll(self, reader: EdgeReader | ReceiverOperator | SenderOperator, now_ns: int) -> bool:
+        if not reader.poll(now_ns):
+            return False
+        self._meter.charge(reader.stage)
+        if self._epochs is not None:
+            self._epochs.turn_between_frames(now_ns)
+        return True
 
     def _publish_parts(self, now_ns: int) -> None:
         if now_ns < self._next_part_ns:

@@ -15,6 +15,7 @@ from ..plan.streams import CustomStream, RingSpec
 from ..state.epochs.messages import EpochCommand, EpochDurable, EpochForgotten, InjectMarker
 from ..tasks.stage_epochs import SnapshotOutlet, StageEpochs, aligns
 from ..tasks.stage_task import StageTask
+from .epoch_schedule import EpochSchedule
 from .kept_snapshots import KeptSnapshots
 
 __all__ = ["WorkerEpochs"]
@@ -29,6 +30,7 @@ class WorkerEpochs:
         outlet: receives the stages' progress and their snapshots.
         kept: the snapshots that are kept in memory.
         last: the epoch from which the attempt was restored; 0 for none.
+        schedule: tells when the next epoch is near.
     """
 
     def __init__(
@@ -38,7 +40,8 @@ class WorkerEpochs:
         tasks: Sequence[StageTask],
         outlet: SnapshotOutlet,
         kept: KeptSnapshots,
-        last: int = 0,
+        last: int,
+        schedule: EpochSchedule,
     ) -> None:
         of_tables = sources_of_side_inputs(plan.logical)
         self.by_stage: dict[int, StageEpochs] = {}
@@ -57,6 +60,8 @@ class WorkerEpochs:
         self._stages = tuple(self.by_stage.values())
         self._tasks = tuple(tasks)
         self._epoch: int | None = None  # whose markers some stage here lacks
+        self._schedule = schedule
+        self._hurried = False
         self._kept = kept
         self._lock = threading.Lock()
         # The latest of each kind: the controller leads one epoch at a time.
@@ -73,6 +78,13 @@ class WorkerEpochs:
             return False
         found = self.by_stage[stage]
         return not found.ended and found.behind < self._epoch
+
+    def has_passed_on(self, stage: int) -> bool:
+        """Whether a local stage has passed on the marker that another one here lacks."""
+        if self._epoch is None:
+            return False
+        found = self.by_stage[stage]
+        return found.ended or found.behind >= self._epoch
 
     @property
     def ended(self) -> bool:
@@ -104,7 +116,9 @@ class WorkerEpochs:
         epoch = self._epoch if begun is None else begun.epoch
         if epoch is not None and forgotten is not None and epoch <= forgotten.epoch:
             epoch = None
-        self._hurry_for(epoch)
+        self._epoch = epoch
+        if begun is not None:
+            self._schedule.begun()
 
     def turn_between_frames(self, now_ns: int) -> None:
         """Begin an epoch, or pass its marker on, without waiting for the frames of other rings.
@@ -123,14 +137,16 @@ class WorkerEpochs:
             moved |= stage.turn(now_ns)
         epoch = self._epoch
         if epoch is not None and all(one.ended or one.behind >= epoch for one in self._stages):
-            self._hurry_for(None)
+            self._epoch = None
+        self._hurry(self._schedule.is_near(now_ns) or self._epoch is not None)
         return moved
 
-    def _hurry_for(self, epoch: int | None) -> None:
-        """Let sources read little until the markers of an epoch have come to all stages."""
-        self._epoch = epoch
-        for task in self._tasks:
-            task.hurry(epoch is not None)
+    def _hurry(self, hurried: bool) -> None:
+        """Let sources read little while markers of an epoch are on their way, or soon will be."""
+        if hurried != self._hurried:
+            self._hurried = hurried
+            for task in self._tasks:
+                task.hurry(hurried)
 
 
 def _producers(plan: PhysicalPlan, stage: int, worker: int) -> dict[int, tuple[int, ...]]:

@@ -14,6 +14,7 @@ from whale_ray.configs.errors import OutputError
 from whale_ray.operators.snapshots import OperatorSnapshot
 from whale_ray.state.epochs.messages import EpochDurable, EpochForgotten, InjectMarker
 from whale_ray.tasks.source_node import SourceNode
+from whale_ray.worker.epoch_schedule import AHEAD_IN_FLIGHT, EpochSchedule
 
 SETTINGS = {
     "transport.ring_bytes": 65_536,
@@ -209,6 +210,89 @@ def test_rings_are_emptied_before_sources_are_read_on_while_markers_are_on_their
         assert worker._epochs is not None
         worker._epochs.turn(job.now_ns)
         assert not any(worker._epochs.waits_for_marker(reader.stage) for reader in worker._readers)
+
+
+def test_sources_read_little_when_an_epoch_is_near() -> None:
+    """What is in the rings when its marker comes was read before."""
+    record, ms = Record(), 1_000_000
+    settings = {**SETTINGS, "checkpoints.interval_ms": 1_000, "checkpoints.in_flight_ms": 10}
+    near_ms = 1_000 - AHEAD_IN_FLIGHT * 10
+    with EpochJob(two_stages(record), 2, record, settings) as job:
+
+        def reads_at(now_ms: int) -> set[int]:
+            job.now_ns = now_ms * ms
+            return reads_of(job)
+
+        (usual,) = reads_at(5_000)
+        assert reads_at(5_000 + near_ms - 1) == {usual}
+        assert reads_at(5_000 + near_ms) == {usual // 8}
+        job.tell_all(InjectMarker(1))
+        assert reads_at(6_010) == {usual // 8}
+        while not job.is_whole(1):
+            job.turn()
+        assert reads_at(6_900) == {usual}
+        assert reads_at(6_010 + near_ms) == {usual // 8}
+        assert reads_at(6_010 + 2_000 - near_ms) == {usual}, "it is late: nobody knows how late"
+
+
+def test_a_job_whose_rings_may_be_full_reads_as_much_before_an_epoch_as_ever() -> None:
+    schedule = EpochSchedule(1_000, 0)
+    assert not any(schedule.is_near(now) for now in range(3_000))
+    short = EpochSchedule(80, 1_000)
+    assert [now for now in range(200) if short.is_near(now)] == list(range(70, 90))
+
+
+def test_stages_behind_a_marker_read_on_when_no_ring_has_a_frame_before_it() -> None:
+    """Else the rows that they emit keep the marker of the stage behind them waiting."""
+    record = Record()
+    topology = whale.Topology("stages")
+    rows = topology.source(Numbered("a", 1_000, 2_000), id="a", parallelism=2)
+    for name in ("first", "second"):
+        rows = rows.shuffle().process(lambda: Keep(record.seen), id=name, parallelism=2)
+    rows.sink(Counting(), id="out")
+    with EpochJob(topology, 2, record, SETTINGS) as job:
+        worker, other = job.workers
+        first, second = job.plan.stage_of("first").id, job.plan.stage_of("second").id
+
+        def fill() -> None:
+            """Let the sources fill their rings, and the other worker those of our last stage."""
+            for task in [task for one in job.workers for task in one._tasks if task.reads]:
+                while task.poll(job.now_ns):
+                    pass
+            for reader in other._readers:
+                while reader.stage == first and reader.poll(job.now_ns):
+                    pass
+
+        def seen(name: str) -> int:
+            return len(record.seen.get((name, (0,)), ()))
+
+        for _ in range(5):
+            job.turn()
+        job.tell_all(InjectMarker(1))
+        for one in job.workers:
+            assert one._epochs is not None
+            one._epochs.turn(job.now_ns)
+        assert worker._epochs is not None
+        while not worker._epochs.has_passed_on(first):
+            for reader in worker._readers:
+                if reader.stage == first:
+                    reader.poll(job.now_ns)
+            worker._epochs.turn(job.now_ns)
+        fill()
+        assert not worker._epochs.has_passed_on(second)
+        taken = 0
+        while any(one.available() for one in worker._readers if one.stage == second):
+            before = seen("first")
+            worker._turn(job.now_ns)
+            assert seen("first") == before
+            taken += 1
+        assert taken
+        before = seen("first")
+        worker._turn(job.now_ns)
+        assert seen("first") > before
+        job.run_to_the_end()
+        assert job.is_whole(1)
+        job.check_cut(1, {"a": 1_000})
 
 
 def test_an_epoch_begins_between_the_frames_of_two_rings() -> None:

@@ -1,0 +1,57 @@
+"""When the next epoch is about to begin, so that its markers do not wait behind large reads.
+
+What is in the rings when a marker comes was read before. So sources read little already some time
+before the controller begins an epoch; workers know its interval, and when it began the last one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..configs.sections.checkpoints import CheckpointSettings
+
+__all__ = ["AHEAD_IN_FLIGHT", "EpochSchedule"]
+
+AHEAD_IN_FLIGHT = 6
+"""For how many times as long as bytes wait in a ring sources read little before an epoch.
+
+So long large reads take to leave the rings of a few stages, one behind the other.
+"""
+_NS_PER_MS = 1_000_000
+
+
+class EpochSchedule:
+    """When the controller is about to begin an epoch, as far as a worker can tell.
+
+    Pure: the time is passed in.
+
+    Args:
+        interval_ns: from the beginning of one epoch to that of the next.
+        ahead_ns: for how long before that it is near; an eighth of the interval at most.
+    """
+
+    def __init__(self, interval_ns: int, ahead_ns: int) -> None:
+        self._interval_ns = interval_ns
+        self._ahead_ns = min(ahead_ns, interval_ns // 8)
+        self._begun_ns: int | None = None
+
+    @classmethod
+    def of(cls, settings: CheckpointSettings) -> EpochSchedule:
+        """Return the schedule of a job with these settings."""
+        ahead_ms = AHEAD_IN_FLIGHT * settings.in_flight_ms
+        return cls(settings.interval_ms * _NS_PER_MS, ahead_ms * _NS_PER_MS)
+
+    def begun(self) -> None:
+        """Note that an epoch has begun, at the time of the next question."""
+        self._begun_ns = None
+
+    def is_near(self, now_ns: int) -> bool:
+        """Whether an epoch is about to begin; not for long if it is late, as others may delay it.
+
+        The first question counts as the beginning of the attempt.
+        """
+        if self._begun_ns is None:
+            self._begun_ns = now_ns
+        due_ns = self._begun_ns + self._interval_ns
+        return due_ns - self._ahead_ns <= now_ns < due_ns + self._ahead_ns
