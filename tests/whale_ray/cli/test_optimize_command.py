@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from whale_ray.applications.options_market.placements import workers_of
 from whale_ray.cli import optimize_measured
 from whale_ray.cli.main import main
 from whale_ray.tuning.optimizing import (
@@ -54,6 +55,16 @@ def test_a_log_can_be_gone_through_step_by_step(tmp_path, capsys):
 )
 def test_mistakes_are_told_in_a_line(words, line, capsys):
     assert line in told(["optimize", *words], capsys)
+
+
+def test_the_options_market_is_measured_as_it_would_run(monkeypatch):
+    given = []
+    monkeypatch.setattr(optimize_measured, "_optimize", lambda *them: given.extend(them) or 0)
+    assert main(["optimize", "options-market", "--contracts", "9", "--feeds", "3"]) == 0
+    _, topology, settings, workers = given
+    assert topology.logical_plan().nodes[0].parallelism == 3
+    assert (settings.transport.wtl_ms, settings.runtime.source_workers) == (0, 1)
+    assert workers == workers_of("shared-memory", None, 3)
 
 
 @pytest.mark.parametrize(("after", "line"), [(89.0, "was 11% slower than as it is"), (91.0, "")])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -55,6 +57,20 @@ def test_what_each_instance_spends_is_told_by_a_trial_with_another_number(
     found = fit_costs(trials)
     of_another = work(1000, 50, 30, planned)
     assert found.cpu_ns(of_another) == pytest.approx(of_another.cpu_ns, rel=1e-4)
+
+
+def test_a_trial_that_was_cut_short_counts_less():
+    """It says twice of what the others do."""
+    costs = StageCosts(50, 80, 20)
+    counts = ((10, 20), (100, 50), (500, 90), (900, 40))
+    trials = [worked(costs, 1000, *messages) for messages in counts]
+    short = replace(trials[0], cpu_ns=2 * trials[0].cpu_ns)
+    errors = [
+        abs(fit_costs([*trials, replace(short, weight=weight)]).cpu_ns(short) - trials[0].cpu_ns)
+        for weight in (1.0, 0.1, 1e-9)
+    ]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 1e-3 * trials[0].cpu_ns < errors[0]
 
 
 @given(st.lists(st.floats(0.5, 2), min_size=4, max_size=4))
