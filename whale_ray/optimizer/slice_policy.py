@@ -35,6 +35,10 @@ _AGREEING: Final = 2
 _NS_PER_S: Final = 1e9
 
 
+_WORTHWHILE: Final = 1.25
+"""By which factor a batch must grow at least: the size of rows varies, and with it the largest."""
+
+
 @dataclass(frozen=True)
 class SliceBounds:
     """Between what the limits stay.
@@ -124,7 +128,7 @@ class SlicePolicy:
         """Double the limit that cuts the slices; None if neither does, or both are the largest."""
         most = self.rows_max(load.row_bytes)
         rows = most if self.rows is None else self.rows
-        if load.slice_rows >= rows / 2 and rows < most:
+        if load.slice_rows >= rows / 2 and rows * _WORTHWHILE < most:
             return self._change_rows(
                 min(2 * rows, most),
                 load,

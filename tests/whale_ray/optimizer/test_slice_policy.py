@@ -122,6 +122,14 @@ def test_the_limit_that_cuts_the_slices_is_the_one_that_is_raised() -> None:
     assert (by_time.rows, by_time.wait_ns) == (1024, 2 * MS)
 
 
+def test_a_largest_batch_that_varies_with_the_size_of_the_rows_is_not_followed() -> None:
+    bounds = SliceBounds(slice_bytes_max=1 << 18, wait_min_ns=MS, wait_max_ns=MS)
+    policy = SlicePolicy(bounds, 4000)
+    for row_bytes in (64, 63, 62, 64, 60):
+        assert policy.observe(SliceLoad(0.95, 1e6, 4000, row_bytes)) is None
+    assert policy.observe(SliceLoad(0.95, 1e6, 4000, 32)) is not None
+
+
 @pytest.mark.parametrize("busy", [IDLE_BELOW, 0.5, BUSY_ABOVE])
 def test_between_the_thresholds_nothing_changes(busy: float) -> None:
     policy = SlicePolicy(BOUNDS, 8)
