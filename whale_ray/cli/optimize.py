@@ -124,8 +124,10 @@ def _replay(named: str) -> int:
             shown = [
                 text
                 for text in (
-                    None if choice.dop is None else f"{choice.dop} instances",
-                    None if choice.batch_rows is None else f"batches of {choice.batch_rows}",
+                    None if choice.dop is None else _counted(choice.dop, "instance"),
+                    None
+                    if choice.batch_rows is None
+                    else f"batches of {_counted(choice.batch_rows, 'row')}",
                     None
                     if choice.rate_out_per_s is None
                     else f"{choice.rate_out_per_s:,.0f} rows/s out",
@@ -134,3 +136,7 @@ def _replay(named: str) -> int:
             ]
             sys.stdout.write(f"   {operator}: {', '.join(shown)}\n")
     return 0
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
