@@ -410,8 +410,8 @@ def _refuse_nanoseconds(times: Any) -> None:
     if odd.size:
         shown = times.drop_null()[int(odd[0])].cast("string")
         msg = (
-            f"the time64[ns] {shown} is no value of Python's, whose times have microseconds: pass"
-            " it on in columns, where it is a whole number of nanoseconds"
+            f"the time64[ns] {shown} is no value of Python's, whose times have microseconds:"
+            " cast it to 'string', or pass it on in columns, which have integers"
         )
         raise InputError(msg)
 

@@ -22,8 +22,14 @@ def preview_of(columns: Iterable[tuple[str, Column]]) -> str:
 def _shown(column: Column) -> str:
     try:
         return _short(column.to_pylist()[0])
-    except (InputError, ValueError, OverflowError):  # beyond Python's dates, or not UTF-8
-        return _short(column.data.tobytes())
+    except (InputError, ValueError, OverflowError):  # no value of Python's, or not UTF-8
+        return _short(column.data.tobytes() if column.type.kind == "bytes" else _as_text(column))
+
+
+def _as_text(column: Column) -> str:
+    from .arrow import column_to_arrow
+
+    return str(column_to_arrow(column)[0].cast("string"))
 
 
 def _short(value: object) -> str:

@@ -12,6 +12,7 @@ _VERSION = re.compile(
     r"Version mismatch.*?Ray: (\S+)\s+Python: (\S+).*?Ray: (\S+)\s+Python: (\S+)", re.DOTALL
 )
 _PORT = re.compile(r"[Aa]ddress already in use|port \S+ is (?:already )?(?:in use|not available)")
+_SOCKET_PATH = re.compile(r"AF_UNIX path (?:length cannot exceed|too long)")
 
 
 _RAISED = re.compile(r"^[\w.]*(?:Error|Exception): .+$", re.MULTILINE)
@@ -49,6 +50,11 @@ def explain_failure(what: str, error: BaseException) -> str:
         return (
             f"{what} cannot start, a port is in use: {_first_line(error)}; "
             "end what listens there, or join the running Ray with address='auto'"
+        )
+    if _SOCKET_PATH.search(text):
+        return (
+            f"{what} cannot start, the path of its sockets is too long: {_first_line(error)}; "
+            "name a folder with a short path in the environment variable TMPDIR"
         )
     if isinstance(error, SystemExit):
         return f"{what} does not answer as a Ray does; correct the address, or restart that Ray"

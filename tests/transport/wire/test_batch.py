@@ -218,6 +218,9 @@ def test_repr_and_preview_are_short():
         DataType.parse("string"), np.array([0xFF], np.uint8), np.array([0, 1], np.int32)
     )
     assert Batch(Schema.of(s="string"), [broken]).preview(0) == "{s=b'\\xff'}"
+    times = pa.table({"at": pa.array([1], "time64[ns]"), "day": pa.array([4_000_000], "date32")})
+    shown = "{at='00:00:00.000000001', day='12921-08-18'}"
+    assert Batch.from_arrow(times).preview(0) == shown
 
 
 def test_text_that_is_not_utf8_is_named_when_it_is_read():

@@ -43,6 +43,13 @@ def test_a_port_in_use() -> None:
     )
 
 
+def test_a_folder_whose_path_is_too_long_for_sockets() -> None:
+    error = OSError("validate_socket_filename failed: AF_UNIX path length cannot exceed 107 bytes")
+    assert explain_failure("a new Ray", error).endswith(
+        " 107 bytes; name a folder with a short path in the environment variable TMPDIR"
+    )
+
+
 def test_something_else_answers_there() -> None:
     assert explain_failure("the Ray at 10.0.0.1:80", SystemExit(15)) == (
         "the Ray at 10.0.0.1:80 does not answer as a Ray does; "
