@@ -309,8 +309,9 @@ class TopRows(TimeWindows):
 
     def _runs(self, kept: _Rows) -> list[Iterable[tuple[Batch, npt.NDArray[np.uint16]]]]:
         """Return the rows of a slice as runs, the oldest first."""
-        in_memory = sorted_pieces(Batch.concat(kept.batches), self._asked.keys)
-        return [*kept.runs, in_memory] if kept.rows else [*kept.runs]
+        if not kept.rows:
+            return [*kept.runs]
+        return [*kept.runs, sorted_pieces(Batch.concat(kept.batches), self._asked.keys)]
 
     # -- the first rows -----------------------------------------------------------------------
 
