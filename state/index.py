@@ -2,7 +2,8 @@
 
 A bucket is one word: the top 32 bits of the hash (its *tag*) │ number of the key's record + 1; 0 is
 empty. Buckets are probed one after the other from the key's *home*, and removing closes the gap, so
-that nothing but the keys lies in the table. The home follows from the tag, so a table is filled
+that nothing but the keys lies in the table. A home is the first bucket of a group, a line of the
+cache (`bucket_groups`). The home follows from the tag, so a table is filled
 from another one, and a gap is closed, without a look at the records. It grows with the virtual
 node, then with the hash: a virtual node is a contiguous range of buckets. A worker owns but some of
 the virtual nodes, so homes are spread over those that were *seen*: `ranks` numbers them. Meeting a
@@ -21,16 +22,10 @@ import numba
 import numpy as np
 from numba import types
 
-from ..transport.atomics import (
-    copy,
-    fence,
-    inner,
-    load,
-    prefetch_to_write,
-    store,
-    store_release,
-)
+from ..transport.atomics import copy, fence, inner, load, prefetch, store, store_release
 from ..transport.compiling import njit
+from .bucket_groups import EQUAL, GROUP_BUCKETS, compared_group, first_of
+from .key_comparison import NULLS, same_key
 
 # PLACE: what never changes in the life of a store.
 BASE = 0  # address of record 0
@@ -68,16 +63,16 @@ TABLE_WORDS = (SPREAD, LIMIT, START, OLD_SPREAD, OLD_FIRST, MOVED)
 NODE, GROW, CHUNK, HEAP, IMAGE = 1, 2, 3, 4, 5
 ROWS_MAX = 1 << 40
 
-BLOCK = 64
-"""Rows for which memory is fetched ahead: as many lines of buckets and of records fit the cache."""
+BLOCK = 256
+"""Rows for which memory is fetched ahead: as many lines of buckets and of records fit the
+second-level cache."""
 
 ABSENT, ALIVE = 0, 1
 """States of a record."""
 
-_PAGE_MASK = 4095  # of the smallest pages
+_LINE_BYTES = 64
+_OF_ANOTHER = -2  # in place of a record
 SLOT_MASK = np.uint64(0xFFFFFFFF)
-_NULLS = 0xFFFFFF << 8
-LENGTH_MASK = (1 << 24) - 1
 
 READ_U64 = types.Array(numba.uint64, 1, "C", readonly=True)
 READ_U32 = types.Array(numba.uint32, 1, "C", readonly=True)
@@ -95,16 +90,22 @@ def _position(bits: Any, rank: Any, hashed: Any) -> Any:
 
 
 @inner
+def _spread(position: Any, spread: Any) -> Any:
+    """Return the first bucket of a group for a position, in a table with so many per position."""
+    return ((position * spread) >> np.int64(32)) & ~(GROUP_BUCKETS - 1)
+
+
+@inner
 def home_in_newest(at: Any, bits: Any, rank: Any, hashed: Any) -> Any:
     """Return the first bucket of a hash in the table to which keys are moved."""
-    return at[START] + ((_position(bits, rank, hashed) * at[SPREAD]) >> np.int64(32))
+    return at[START] + _spread(_position(bits, rank, hashed), at[SPREAD])
 
 
 @inner
 def home(at: Any, bits: Any, rank: Any, hashed: Any) -> Any:
     """Return the first bucket of a hash whose virtual node has that rank."""
     if at[START] > 0:
-        old = (_position(bits, rank, hashed) * at[OLD_SPREAD]) >> np.int64(32)
+        old = _spread(_position(bits, rank, hashed), at[OLD_SPREAD])
         if distance(at, at[OLD_FIRST], old, at[START]) >= at[MOVED]:
             return old
     return home_in_newest(at, bits, rank, hashed)
@@ -117,6 +118,12 @@ def after(at: Any, bucket: Any, buckets: Any) -> Any:
     if following == at[START]:
         return np.int64(0)
     return following if following < len(buckets) else at[START]
+
+
+@inner
+def _after_group(at: Any, bucket: Any, buckets: Any) -> Any:
+    """Return the first bucket of the group behind that of another first one."""
+    return after(at, bucket + (GROUP_BUCKETS - 1), buckets)
 
 
 @inner
@@ -145,24 +152,32 @@ def home_of(place: Any, at: Any, ranks: Any, hashed: Any) -> Any:
 def prefetch_home(at: Any, bits: Any, rank: Any, hashed: Any, table: Any) -> Any:
     """Return `home`, and fetch it into the cache; `table` is the address of the first bucket."""
     bucket = home(at, bits, rank, hashed)
-    prefetch_to_write(table + 8 * bucket)
+    prefetch(table + 8 * bucket)
     return bucket
 
 
 @inner
-def prefetch_record(at: Any, buckets: Any, bucket: Any, hashed: Any, base: Any, stride: Any) -> Any:
+def first_with_tag(at: Any, buckets: Any, bucket: Any, hashed: Any) -> Any:
     """Return the first record with a key's tag, from its home on; -1 if there is none.
 
-    It is fetched into the cache, and is nearly always that of the key. The record of the home often
-    is that of another one.
+    It is nearly always that of the key. The record of the home often is that of another one.
     """
-    tag, entry = hashed >> np.uint64(32), buckets[bucket]
-    while entry != 0 and (entry >> np.uint64(32)) != tag:
-        bucket = after(at, bucket, buckets)
-        entry = buckets[bucket]
-    slot = np.int64(entry & SLOT_MASK) - 1
-    prefetch_to_write(base + slot * stride)
-    prefetch_to_write(base + slot * stride + stride - 1)
+    table, tag = buckets.ctypes.data, hashed >> np.uint64(32)
+    found = compared_group(table + 8 * bucket, tag)
+    while found == 0:  # all are in use, by keys with other tags
+        bucket = _after_group(at, bucket, buckets)
+        found = compared_group(table + 8 * bucket, tag)
+    equal = found & EQUAL  # no key lies behind an empty bucket of the group of its home
+    return np.int64(buckets[bucket + first_of(equal)] & SLOT_MASK) - 1 if equal else np.int64(-1)
+
+
+@inner
+def prefetch_record(at: Any, buckets: Any, bucket: Any, hashed: Any, base: Any, stride: Any) -> Any:
+    """Return `first_with_tag`, and fetch it into the cache."""
+    slot = first_with_tag(at, buckets, bucket, hashed)
+    prefetch(base + slot * stride)
+    if stride > _LINE_BYTES or stride & (stride - 1):  # it may lie in two lines
+        prefetch(base + slot * stride + stride - 1)
     return slot
 
 
@@ -179,49 +194,29 @@ def bucket_word(hashed: Any, slot: Any) -> Any:
 
 
 @inner
-def _few_bytes(address: Any, count: Any) -> Any:
-    """Return 1 to 7 bytes as a word, reading none beyond the page that they lie in."""
-    unused = np.uint64(8 * (8 - count))
-    if (address & _PAGE_MASK) <= _PAGE_MASK - 7:
-        return np.uint64(load(address)) << unused
-    return (np.uint64(load(address + count - 8)) >> unused) << unused
+def _confirm(
+    place: Any, hashes: Any, keys: Any, nulls: Any, slots: Any, first: Any, stop: Any
+) -> None:
+    """Let `slots` of rows be `_OF_ANOTHER` whose record has another key; -1 may stay.
 
-
-@inner
-def _same_bytes(here: Any, there: Any, length: Any) -> Any:
-    whole = length & ~7
-    for position in range(0, whole, 8):
-        if load(here + position) != load(there + position):
-            return False
-    rest = length & 7
-    return rest == 0 or _few_bytes(here + whole, rest) == _few_bytes(there + whole, rest)
-
-
-@inner
-def _same_texts(base: Any, references: Any, words: Any, texts: Any) -> Any:
-    """Compare `texts` references at an address with as many (address, length) at another."""
-    for text in range(texts):
-        reference = load(references + 8 * text)
-        length = reference & LENGTH_MASK
-        if length != load(words + 16 * text + 8):
-            return False
-        if not _same_bytes(base + (reference >> 24), load(words + 16 * text), length):
-            return False
-    return True
-
-
-@inner
-def same_key(
-    base: Any, fixed: Any, texts: Any, record: Any, hashed: Any, words: Any, nulls: Any
-) -> Any:
-    """Compare a record's key with the words at an address."""
-    differs = (load(record) ^ np.int64(hashed)) | ((load(record + 8) & _NULLS) ^ (nulls << 8))
-    size = 8 * fixed
-    for word in range(0, size, 8):  # without a branch for each word
-        differs |= load(record + 16 + word) ^ load(words + word)
-    if differs:
-        return False
-    return texts == 0 or _same_texts(base, record + 16 + size, words + size, texts)
+    Most keys are one word; a loop for these alone takes half as long.
+    """
+    base, stride, fixed, texts = place[BASE], place[STRIDE], place[FIXED], place[TEXTS]
+    width = 8 * (fixed + 2 * texts)
+    if fixed == 1 and texts == 0 and len(nulls) == 0:
+        for row in range(first, stop):
+            record = base + max(slots[row], 0) * stride
+            differs = (load(record) ^ np.int64(hashes[row])) | (load(record + 8) & NULLS)
+            differs |= load(record + 16) ^ load(keys + 8 * row)
+            if differs != 0 and slots[row] >= 0:
+                slots[row] = _OF_ANOTHER
+        return
+    for row in range(first, stop):
+        if slots[row] >= 0:
+            null = np.int64(nulls[row]) if len(nulls) else np.int64(0)
+            record, words = base + slots[row] * stride, keys + row * width
+            if not same_key(base, fixed, texts, record, hashes[row], words, null):
+                slots[row] = _OF_ANOTHER
 
 
 @inner
@@ -231,13 +226,18 @@ def _search(
     """Return the bucket of a key, or the empty one where it belongs; its virtual node was seen."""
     base, fixed, texts = place[BASE], place[FIXED], place[TEXTS]
     bucket, tag = home_of(place, at, ranks, hashed), hashed >> np.uint64(32)
-    while buckets[bucket] != 0:
-        if (buckets[bucket] >> np.uint64(32)) == tag:
-            record = base + (np.int64(buckets[bucket] & SLOT_MASK) - 1) * place[STRIDE]
+    while True:
+        found = compared_group(buckets.ctypes.data + 8 * bucket, tag)
+        equal = found & EQUAL
+        while equal:
+            candidate = bucket + first_of(equal)
+            record = base + (np.int64(buckets[candidate] & SLOT_MASK) - 1) * place[STRIDE]
             if same_key(base, fixed, texts, record, hashed, words, nulls):
-                break
-        bucket = after(at, bucket, buckets)
-    return bucket
+                return candidate
+            equal &= equal - 1
+        if found > EQUAL:
+            return bucket + first_of(found >> GROUP_BUCKETS)
+        bucket = _after_group(at, bucket, buckets)
 
 
 @inner
@@ -390,11 +390,12 @@ def find_or_insert(
             slots[row] = prefetch_home(at, bits, rank, hashes[row], table)
         for row in range(first, stop):
             slots[row] = prefetch_record(at, buckets, slots[row], hashes[row], base, stride)
+        _confirm(place, hashes, keys, nulls, slots, first, stop)
         for row in range(first, stop):
-            slot, hashed, words = slots[row], hashes[row], keys + row * width
-            null = np.int64(nulls[row]) if len(nulls) else np.int64(0)
-            record = base + slot * stride
-            if slot < 0 or not same_key(base, fixed, texts, record, hashed, words, null):
+            slot = slots[row]
+            if slot < 0:
+                hashed, words = hashes[row], keys + row * width
+                null = np.int64(nulls[row]) if len(nulls) else np.int64(0)
                 bucket = _search(place, at, buckets, ranks, hashed, words, null)
                 slot = np.int64(buckets[bucket] & SLOT_MASK) - 1
                 if slot < 0:
@@ -447,11 +448,11 @@ def find(
         for row in range(first, stop):
             if slots[row] >= 0:
                 slots[row] = prefetch_record(at, buckets, slots[row], hashes[row], base, stride)
+        _confirm(place, hashes, keys, nulls, slots, first, stop)
         for row in range(first, stop):
-            slot, hashed, words = slots[row], hashes[row], keys + row * width
-            null = np.int64(nulls[row]) if len(nulls) else np.int64(0)
-            record = base + slot * stride
-            if slot >= 0 and not same_key(base, fixed, texts, record, hashed, words, null):
+            if slots[row] == _OF_ANOTHER:
+                hashed, words = hashes[row], keys + row * width
+                null = np.int64(nulls[row]) if len(nulls) else np.int64(0)
                 bucket = _search(place, at, buckets, ranks, hashed, words, null)
                 slots[row] = np.int64(buckets[bucket] & SLOT_MASK) - 1
 

@@ -16,7 +16,6 @@ from .index import (
     FREE,
     GARBAGE,
     IMAGE,
-    LENGTH_MASK,
     LIVE,
     ROWS_MAX,
     SLOT_MASK,
@@ -33,6 +32,7 @@ from .index import (
     keep_image,
     link_word,
 )
+from .key_comparison import LENGTH_MASK
 
 
 @inner

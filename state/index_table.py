@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import index, index_kernels
+from .bucket_groups import GROUP_BUCKETS
 from .keys import virtual_node_of
 from .page_file import release_pages
 
@@ -104,7 +105,7 @@ class IndexTable:
         elif self._at[index.LIMIT] < _limit_of(count, dense=True):
             self._at[index.LIMIT] = _limit_of(count, dense=True)
         else:
-            self._begin(count * 5 // 4, dense=True)
+            self._begin(count * 5 // 4 // GROUP_BUCKETS * GROUP_BUCKETS, dense=True)
 
     @property
     def has_room_to_grow(self) -> bool:

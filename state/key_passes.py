@@ -33,8 +33,8 @@ from .index import (
     TYPE_RANKS,
     home,
     node_of,
-    same_key,
 )
+from .key_comparison import same_key
 from .keys import stable_partition
 
 if TYPE_CHECKING:

@@ -37,6 +37,9 @@ chunks are only used for chunks of the same size or smaller ones."""
 _SMALL_PAGES_BYTES = 32 << 20
 """So much of the log has small pages in any case: a huge one takes its 2 MiB at the first byte."""
 
+_LINE_WORDS = 8
+"""Words of a line of the cache."""
+
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # known to Python from 3.13 on
 
 
@@ -143,6 +146,7 @@ class ChunkLog:
     ) -> npt.NDArray[np.uint64]:
         """Return zeroed memory beside the mapping, for an index: uint64 (count,); raise as `take`.
 
+        It begins with a line of the cache.
         An index is met at random, so it is in memory as long as chunks can make room for it.
         `give_back_words` gives it back.
 
@@ -165,7 +169,7 @@ class ChunkLog:
         if instead_of is not None and was_on_disk:
             self._spilled_words.remove(instead_of.ctypes.data)
         if not on_disk:
-            return np.zeros(count, np.uint64) if memory is None else memory
+            return _words_in_lines(count) if memory is None else memory
         words = self._pages.words(count)
         self._spilled_words.add(words.ctypes.data)
         return words
@@ -272,6 +276,13 @@ class ChunkLog:
 def _granules(chunk: Chunk) -> slice:
     """Return which 64 KiB of the mapping a chunk has."""
     return slice(chunk.start // CHUNK_BYTES_MIN, chunk.stop // CHUNK_BYTES_MIN)
+
+
+def _words_in_lines(count: int) -> npt.NDArray[np.uint64]:
+    """Return zeroed words that begin with a line of the cache."""
+    words = np.zeros(count + _LINE_WORDS - 1, np.uint64)
+    first = -(words.ctypes.data // 8) % _LINE_WORDS
+    return words[first : first + count]
 
 
 def _allow_huge_pages(mapping: mmap.mmap, start: int) -> None:

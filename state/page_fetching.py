@@ -24,13 +24,12 @@ from ..transport.compiling import njit
 from .index import (
     NODE_BITS,
     READ_U64,
-    SLOT_MASK,
     STRIDE,
     TYPE_AT,
     TYPE_BUCKETS,
     TYPE_PLACE,
     TYPE_RANKS,
-    after,
+    first_with_tag,
     home,
     node_of,
 )
@@ -235,11 +234,8 @@ def _find_places(place: Any, at: Any, buckets: Any, ranks: Any, hashes: Any, pla
         rank = ranks[node_of(bits, hashes[row])]
         if rank < 0:
             continue
-        bucket, tag = home(at, bits, rank, hashes[row]), hashes[row] >> np.uint64(32)
-        while buckets[bucket] != 0 and (buckets[bucket] >> np.uint64(32)) != tag:
-            bucket = after(at, bucket, buckets)
-        if buckets[bucket] != 0:
-            places[row] = np.int64(buckets[bucket] & SLOT_MASK) - 1
+        bucket = home(at, bits, rank, hashes[row])
+        places[row] = first_with_tag(at, buckets, bucket, hashes[row])
 
 
 @njit(

@@ -18,7 +18,6 @@ from .index import (
     HEAP,
     HEAP_NEXT,
     HEAP_STOP,
-    LENGTH_MASK,
     NEED,
     ROWS_MAX,
     STRIDE,
@@ -26,6 +25,7 @@ from .index import (
     TYPE_AT,
     TYPE_PLACE,
 )
+from .key_comparison import LENGTH_MASK
 
 _TYPE_WORDS = types.Array(numba.int64, 2, "C", readonly=True)
 _TYPE_VALID = types.Array(numba.bool_, 1, "C", readonly=True)

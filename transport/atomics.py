@@ -137,15 +137,23 @@ def _emit_pause(builder: Any, _args: Any) -> None:
         builder.call(pause_function, [])
 
 
+def _emit_prefetch_to_write(builder: Any, args: Any) -> None:
+    _emit_fetch(builder, args, writes=1, locality=3)  # into the nearest cache
+
+
 def _emit_prefetch(builder: Any, args: Any) -> None:
+    _emit_fetch(builder, args, writes=0, locality=2)
+
+
+def _emit_fetch(builder: Any, args: Any, *, writes: int, locality: int) -> None:
     pointer_type = _I8.as_pointer()
     prefetch_type = ir.FunctionType(ir.VoidType(), [pointer_type, _I32, _I32, _I32])
     prefetch_function = cgutils.get_or_insert_function(
         builder.module, prefetch_type, "llvm.prefetch.p0i8"
     )
     pointer = _pointer(builder, args[0], _I8)
-    # For writing, into the nearest cache, of data.
-    builder.call(prefetch_function, [pointer, _I32(1), _I32(3), _I32(1)])
+    of_data = 1
+    builder.call(prefetch_function, [pointer, _I32(writes), _I32(locality), _I32(of_data)])
 
 
 def _emit_copy(builder: Any, args: Any) -> None:
@@ -209,7 +217,11 @@ fence: Callable[[], None] = _define(types.void, 0, _emit_fence)
 # pause(): tells an x86 core that this loop spins; nothing elsewhere
 pause: Callable[[], None] = _define(types.void, 0, _emit_pause)
 # prefetch_to_write(address): fetches its cache line for writing, without waiting for it
-prefetch_to_write: Callable[[int], None] = _define(types.void, 1, _emit_prefetch)
+prefetch_to_write: Callable[[int], None] = _define(types.void, 1, _emit_prefetch_to_write)
+# prefetch(address): fetches its cache line into the second-level cache, without waiting for it.
+# Many more lines may be on their way there than to the nearest cache: lines that miss all caches
+# come twice as fast.
+prefetch: Callable[[int], None] = _define(types.void, 1, _emit_prefetch)
 # copy(target, source, nbytes): areas that do not overlap
 copy: Callable[[int, int, int], None] = _define(types.void, 3, _emit_copy)
 # fill(target, nbytes, byte)
