@@ -71,7 +71,7 @@ ABSENT, ALIVE = 0, 1
 """States of a record."""
 
 _LINE_BYTES = 64
-_OF_ANOTHER = -2  # in place of a record
+_OF_ANOTHER, _LATER = -2, -3  # in place of a record
 SLOT_MASK = np.uint64(0xFFFFFFFF)
 
 READ_U64 = types.Array(numba.uint64, 1, "C", readonly=True)
@@ -168,17 +168,48 @@ def first_with_tag(at: Any, buckets: Any, bucket: Any, hashed: Any) -> Any:
         bucket = _after_group(at, bucket, buckets)
         found = compared_group(table + 8 * bucket, tag)
     equal = found & EQUAL  # no key lies behind an empty bucket of the group of its home
-    return np.int64(buckets[bucket + first_of(equal)] & SLOT_MASK) - 1 if equal else np.int64(-1)
+    bucket = np.uint64(bucket + first_of(equal))
+    return np.int64(buckets[bucket] & SLOT_MASK) - 1 if equal else np.int64(-1)
 
 
 @inner
-def prefetch_record(at: Any, buckets: Any, bucket: Any, hashed: Any, base: Any, stride: Any) -> Any:
-    """Return `first_with_tag`, and fetch it into the cache."""
-    slot = first_with_tag(at, buckets, bucket, hashed)
+def _prefetch_record(base: Any, stride: Any, in_two_lines: Any, slot: Any) -> Any:
+    """Fetch a record into the cache, and return its number; -1 is none."""
     prefetch(base + slot * stride)
-    if stride > _LINE_BYTES or stride & (stride - 1):  # it may lie in two lines
+    if in_two_lines:
         prefetch(base + slot * stride + stride - 1)
     return slot
+
+
+@inner
+def _prefetch_records(
+    place: Any, at: Any, buckets: Any, hashes: Any, slots: Any, first: Any, stop: Any
+) -> None:
+    """Put `first_with_tag` in place of the homes of rows, -1 may be among them, and fetch it.
+
+    A key that is not in the group of its home waits for the next one, which must be fetched, too:
+    meanwhile `_LATER` minus the home stands there.
+    """
+    base, stride, table = place[BASE], place[STRIDE], buckets.ctypes.data
+    in_two_lines = stride > _LINE_BYTES or (stride & (stride - 1)) != 0  # it may be
+    for row in range(first, stop):
+        bucket, tag = slots[np.uint64(row)], hashes[np.uint64(row)] >> np.uint64(32)
+        if bucket < 0:
+            continue
+        found = compared_group(table + 8 * bucket, tag)
+        if found == 0:
+            prefetch(table + 8 * _after_group(at, bucket, buckets))
+            slots[np.uint64(row)] = _LATER - bucket
+            continue
+        slot = np.int64(-1)
+        if found & EQUAL:
+            slot = np.int64(buckets[np.uint64(bucket + first_of(found))] & SLOT_MASK) - 1
+        slots[np.uint64(row)] = _prefetch_record(base, stride, in_two_lines, slot)
+    for row in range(first, stop):
+        bucket = _LATER - slots[np.uint64(row)]
+        if bucket >= 0:
+            slot = first_with_tag(at, buckets, bucket, hashes[row])
+            slots[row] = _prefetch_record(base, stride, in_two_lines, slot)
 
 
 @inner
@@ -196,27 +227,34 @@ def bucket_word(hashed: Any, slot: Any) -> Any:
 @inner
 def _confirm(
     place: Any, hashes: Any, keys: Any, nulls: Any, slots: Any, first: Any, stop: Any
-) -> None:
+) -> Any:
     """Let `slots` of rows be `_OF_ANOTHER` whose record has another key; -1 may stay.
 
     Most keys are one word; a loop for these alone takes half as long.
+
+    Returns: how many of the rows have no record then.
     """
     base, stride, fixed, texts = place[BASE], place[STRIDE], place[FIXED], place[TEXTS]
-    width = 8 * (fixed + 2 * texts)
+    width, lacking = 8 * (fixed + 2 * texts), 0
     if fixed == 1 and texts == 0 and len(nulls) == 0:
         for row in range(first, stop):
-            record = base + max(slots[row], 0) * stride
-            differs = (load(record) ^ np.int64(hashes[row])) | (load(record + 8) & NULLS)
-            differs |= load(record + 16) ^ load(keys + 8 * row)
-            if differs != 0 and slots[row] >= 0:
-                slots[row] = _OF_ANOTHER
-        return
+            slot = slots[np.uint64(row)]
+            record = base + max(slot, 0) * stride
+            differs = load(record) ^ np.int64(hashes[np.uint64(row)])
+            differs |= (load(record + 8) & NULLS) | (load(record + 16) ^ load(keys + 8 * row))
+            if differs != 0 or slot < 0:
+                slots[row] = _OF_ANOTHER if slot >= 0 else np.int64(-1)
+                lacking += 1
+        return lacking
     for row in range(first, stop):
         if slots[row] >= 0:
             null = np.int64(nulls[row]) if len(nulls) else np.int64(0)
             record, words = base + slots[row] * stride, keys + row * width
-            if not same_key(base, fixed, texts, record, hashes[row], words, null):
-                slots[row] = _OF_ANOTHER
+            if same_key(base, fixed, texts, record, hashes[row], words, null):
+                continue
+            slots[row] = _OF_ANOTHER
+        lacking += 1
+    return lacking
 
 
 @inner
@@ -355,16 +393,9 @@ def _insert(
     boundscheck=False,
 )
 def find_or_insert(
-    place: Any,
-    at: Any,
-    buckets: Any,
-    ranks: Any,
-    hashes: Any,
-    keys: Any,
-    nulls: Any,
-    slots: Any,
+    place: Any, at: Any, buckets: Any, ranks: Any, hashes: Any, keys: Any, nulls: Any, slots: Any,
     start: Any,
-) -> Any:
+) -> Any:  # fmt: skip
     """Write the record of each key, which may be changed, into `slots`, from row `start` on.
 
     `keys` is the address of their words, see `PackedKeys`.
@@ -375,23 +406,23 @@ def find_or_insert(
         The number of rows, or where and why it stopped, see `ROWS_MAX`.
     """
     rows = len(hashes)
-    base, stride, fixed, texts = place[BASE], place[STRIDE], place[FIXED], place[TEXTS]
-    width, bits, segment = 8 * (fixed + 2 * texts), np.uint64(place[NODE_BITS]), at[SEGMENT]
+    width = 8 * (place[FIXED] + 2 * place[TEXTS])
+    bits, segment = np.uint64(place[NODE_BITS]), at[SEGMENT]
     table = buckets.ctypes.data
     for first in range(start, rows, BLOCK):
         stop = min(first + BLOCK, rows)
         for row in range(first, stop):
-            rank = ranks[node_of(bits, hashes[row])]
+            hashed = hashes[np.uint64(row)]
+            rank = ranks[node_of(bits, hashed)]
             if rank < 0:
                 if row == first:
                     return -1 - row - NODE * ROWS_MAX
                 stop = row
                 break
-            slots[row] = prefetch_home(at, bits, rank, hashes[row], table)
-        for row in range(first, stop):
-            slots[row] = prefetch_record(at, buckets, slots[row], hashes[row], base, stride)
-        _confirm(place, hashes, keys, nulls, slots, first, stop)
-        for row in range(first, stop):
+            slots[np.uint64(row)] = prefetch_home(at, bits, rank, hashed, table)
+        _prefetch_records(place, at, buckets, hashes, slots, first, stop)
+        lacking = _confirm(place, hashes, keys, nulls, slots, first, stop)
+        for row in range(first, stop if lacking or segment > 1 else first):
             slot = slots[row]
             if slot < 0:
                 hashed, words = hashes[row], keys + row * width
@@ -404,11 +435,11 @@ def find_or_insert(
                         return -1 - row - reason * ROWS_MAX
                     slots[row] = np.int64(buckets[bucket] & SLOT_MASK) - 1
                     continue
+                slots[row] = slot
             if segment > 1:  # something was sealed
                 reason = keep_image(place, at, slot)
                 if reason:
                     return -1 - row - reason * ROWS_MAX
-            slots[row] = slot
         if stop < min(first + BLOCK, rows):
             return -1 - stop - NODE * ROWS_MAX
     return np.int64(rows)
@@ -423,31 +454,21 @@ def find_or_insert(
     boundscheck=False,
 )
 def find(
-    place: Any,
-    at: Any,
-    buckets: Any,
-    ranks: Any,
-    hashes: Any,
-    keys: Any,
-    nulls: Any,
-    slots: Any,
+    place: Any, at: Any, buckets: Any, ranks: Any, hashes: Any, keys: Any, nulls: Any, slots: Any
 ) -> None:
     """Write the record of each key into `slots`; -1 if there is none.
 
     `keys` as for `find_or_insert`, whose blocks these are, too.
     """
     rows = len(hashes)
-    base, stride, fixed, texts = place[BASE], place[STRIDE], place[FIXED], place[TEXTS]
-    width, bits = 8 * (fixed + 2 * texts), np.uint64(place[NODE_BITS])
+    width, bits = 8 * (place[FIXED] + 2 * place[TEXTS]), np.uint64(place[NODE_BITS])
     table = buckets.ctypes.data
     for first in range(0, rows, BLOCK):
         stop = min(first + BLOCK, rows)
         for row in range(first, stop):
             rank = ranks[node_of(bits, hashes[row])]
             slots[row] = prefetch_home(at, bits, rank, hashes[row], table) if rank >= 0 else -1
-        for row in range(first, stop):
-            if slots[row] >= 0:
-                slots[row] = prefetch_record(at, buckets, slots[row], hashes[row], base, stride)
+        _prefetch_records(place, at, buckets, hashes, slots, first, stop)
         _confirm(place, hashes, keys, nulls, slots, first, stop)
         for row in range(first, stop):
             if slots[row] == _OF_ANOTHER:
