@@ -13,15 +13,16 @@ keys that change at random, chunks of old ones are never all dead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..transport.wire.batch import Batch
-from . import index, index_deletion, index_kernels, values
+from . import field_updates, index, index_deletion, index_kernels, values
 from .budget import StateBudget
+from .field_updates import FieldUpdate
 from .heap import ValueHeap
 from .images import RecordImages
 from .index_table import IndexTable
@@ -39,6 +40,7 @@ __all__ = ["KeyedStore"]
 
 Slots = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
+Nulls = npt.NDArray[np.uint32]
 
 _NO_NULLS = np.empty(0, np.uint32)
 _SHARES_SET_ASIDE = (2, 4, 8, 16)
@@ -155,6 +157,12 @@ class KeyedStore(StoreValues):
         packed = self.layout.pack(keys)
         return self._find_or_insert(hashes, packed.address, packed.nulls)
 
+    def update(self, hashes: Hashes, keys: Batch, updates: Sequence[FieldUpdate]) -> Slots:
+        """Do what `slots` does, and update fields for each row; after an error, for some rows."""
+        packed = self.layout.pack(keys)
+        words = field_updates.words_of(self.layout, updates)
+        return self._find_or_insert(hashes, packed.address, packed.nulls, words)
+
     def slots_of_words(self, hashes: Hashes, words: Hashes) -> Slots:
         """Return the records of keys as `slots` does; all key columns are 64-bit integers.
 
@@ -177,13 +185,17 @@ class KeyedStore(StoreValues):
             slot = int(self._find_or_insert(self._one.hashes, self._one.address, _NO_NULLS)[0])
         return slot
 
-    def _find_or_insert(self, hashes: Hashes, address: int, nulls: npt.NDArray[np.uint32]) -> Slots:
+    def _find_or_insert(
+        self, hashes: Hashes, address: int, nulls: Nulls, updates: Slots | None = None
+    ) -> Slots:
         slots = np.empty(len(hashes), np.int64)
 
         def go_on(row: int) -> int:
-            table = self._table.buckets, self._table.ranks
-            known = (self._place, self._at, *table)
-            return index.find_or_insert(*known, hashes[:stop], address, nulls, slots, row)
+            known = (self._place, self._at, self._table.buckets, self._table.ranks)
+            known += (hashes[:stop], address, nulls, slots, row)
+            if updates is None:
+                return index.find_or_insert(*known)
+            return field_updates.find_and_update(*known, updates)
 
         if self._table.is_growing:
             self._table.advance(len(hashes))
@@ -222,7 +234,7 @@ class KeyedStore(StoreValues):
         """Return the records of keys as `find` does; arguments as for `slots_of_words`."""
         return self._find(hashes, words.ctypes.data, _NO_NULLS)
 
-    def _find(self, hashes: Hashes, address: int, nulls: npt.NDArray[np.uint32]) -> Slots:
+    def _find(self, hashes: Hashes, address: int, nulls: Nulls) -> Slots:
         slots = np.empty(len(hashes), np.int64)
         known = (self._place, self._at, self._table.buckets, self._table.ranks)
         index.find(*known, hashes, address, nulls, slots)
@@ -373,12 +385,9 @@ class KeyedStore(StoreValues):
     # -- virtual nodes ------------------------------------------------------------------------
 
     def export_nodes(self, nodes: npt.NDArray[np.int64]) -> Batch:
-        """Return all keys of these virtual nodes with their fields, for `import_nodes`.
+        """Return all keys of these virtual nodes, int64 (n,), with their fields, for `import_nodes`.
 
-        Args:
-            nodes: int64 (n,).
-
-        Returns: the key columns, then each field as "#" and its name.
+        The key columns come first, then each field as "#" and its name.
         """
         return export_nodes(self, nodes)
 

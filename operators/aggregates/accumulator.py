@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
+    from ...state.field_updates import FieldUpdate
     from ...transport.wire.column import Column
     from ...transport.wire.types import DataType
 
@@ -178,6 +179,10 @@ class Accumulator(ABC):
         Raises:
             OutOfRange: a group holds more than it may.
         """
+
+    def field_update(self, columns: Sequence[Column]) -> FieldUpdate | None:
+        """Return what `update` does with these inputs; None if it is no `FieldUpdate`."""
+        return None
 
     @abstractmethod
     def merge(self, state: State, slots: Slots, other: State, other_slots: Slots) -> None:

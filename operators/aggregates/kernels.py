@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...state.field_updates import float_sum, integer_sum
 from ...transport.compiling import njit
 
 __all__ = [
@@ -52,11 +53,7 @@ def add_integers(low: Any, high: Any, count: Any, slots: Any, values: Any, valid
         if _is_null(validity, row):
             continue
         slot = slots[row]
-        value = np.int64(values[row])
-        part = np.uint64(value)
-        total = low[slot] + part
-        high[slot] += (value >> 63) + np.int64(total < part)
-        low[slot] = total
+        low[slot], high[slot] = integer_sum(low[slot], high[slot], np.int64(values[row]))
         count[slot] += 1
 
 
@@ -125,13 +122,7 @@ def merge_floats(
 
 @njit(inline="always")
 def _add_float(total: Any, lost: Any, slot: Any, value: Any) -> None:
-    before = total[slot]
-    after = before + value
-    if abs(before) >= abs(value):
-        lost[slot] += (before - after) + value
-    else:
-        lost[slot] += (value - after) + before
-    total[slot] = after
+    total[slot], lost[slot] = float_sum(total[slot], lost[slot], value)
 
 
 @njit(cache=True, nogil=True)

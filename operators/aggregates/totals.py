@@ -7,11 +7,13 @@ fails only if the total itself does not fit. Floats are added with Neumaier's co
 from __future__ import annotations
 
 import decimal
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ...state.field_updates import FieldUpdate
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
 from .accumulator import (
@@ -38,6 +40,7 @@ __all__ = ["Count", "DecimalTotal", "FloatTotal", "IntegerTotal"]
 _INT64 = DataType.parse("int64")
 _FLOAT64 = DataType.parse("float64")
 _COUNT = StateField("count", np.dtype(np.int64))
+_ALL_VALID = np.empty(0, np.bool_)
 _DIGITS_MAX = 38
 _EXACT = decimal.Context(prec=100, rounding=decimal.ROUND_HALF_UP)
 
@@ -51,8 +54,12 @@ class Count(Accumulator):
 
     def update(self, state: State, rows: SlottedRows) -> None:
         """See `Accumulator.update`."""
-        validity = validity_of(rows.columns[0]) if rows.columns else np.empty(0, np.bool_)
+        validity = validity_of(rows.columns[0]) if rows.columns else _ALL_VALID
         count_rows(state["count"], rows.slots, validity)
+
+    def field_update(self, columns: Sequence[Column]) -> FieldUpdate | None:
+        """See `Accumulator.field_update`."""
+        return FieldUpdate.of_count("count", validity_of(columns[0]) if columns else _ALL_VALID)
 
     def merge(self, state: State, slots: Slots, other: State, other_slots: Slots) -> None:
         """See `Accumulator.merge`."""
@@ -91,6 +98,11 @@ class IntegerTotal(_Wide):
         (values,) = rows.columns
         fields = (state["low"], state["high"], state["count"])
         add_integers(*fields, rows.slots, values.data, validity_of(values))
+
+    def field_update(self, columns: Sequence[Column]) -> FieldUpdate | None:
+        """See `Accumulator.field_update`."""
+        (values,) = columns
+        return FieldUpdate.of_sum(("count", "low", "high"), values.data, validity_of(values))
 
     def finish(self, state: State, slots: Slots) -> Column:
         """See `Accumulator.finish`."""
@@ -173,6 +185,11 @@ class FloatTotal(Accumulator):
         """See `Accumulator.update`."""
         (values,) = rows.columns
         add_floats(*self.arrays(state), rows.slots, numbers_of(values), validity_of(values))
+
+    def field_update(self, columns: Sequence[Column]) -> FieldUpdate | None:
+        """See `Accumulator.field_update`."""
+        (values,) = columns
+        return FieldUpdate.of_sum(("count", "total", "lost"), values.data, validity_of(values))
 
     def merge(self, state: State, slots: Slots, other: State, other_slots: Slots) -> None:
         """See `Accumulator.merge`."""

@@ -85,10 +85,10 @@ class AggregateWindows(TimeWindows):
             return
         keys = batch.select(self._asked.keys)
         groups = self._taking(batch, slices)
-        slots = groups.slots(slices, hash_keys(batch, self._asked.keys)[0], keys)
         inputs = evaluated_inputs(self._asked.aggregates, batch)
+        hashes = hash_keys(batch, self._asked.keys)[0]
         with self._results.naming(lambda: keys):
-            groups.update(slots, inputs, batch.times)
+            slots = groups.add(slices, hashes, keys, inputs, batch.times)
         self._note_time(batch)
         self._note_taken(groups, slices, slots)
 

@@ -46,6 +46,11 @@ class BatchCombiner:
         self._pause = 1  # in batches, once most rows of one are the first of their group
         self._paused = 0  # so many batches from now on
 
+    @property
+    def is_of_use(self) -> bool:
+        """Whether it combines batches at all."""
+        return self._column is not None
+
     def combine(self, slices: Int64s, hashes: Hashes, keys: Batch) -> tuple[Int64s, Int64s] | None:
         """Return the first row of each group of a batch, and the group of each row.
 

@@ -1,10 +1,7 @@
 """`GroupState`: the groups of a windowed aggregation, per slice and key, and their accumulators.
 
 Open slices have indexes of their own over one log of records (`SliceStores`), so that a closed
-slice is freed at once and leaves nothing behind. In front of the indexes stands a
-direct-mapped cache of slots, as the combiner of Slash's chapter 3 stands in front of its hash
-table: a row whose group is in it costs a comparison, and no look at the index. For keys of text,
-which the cache does not know, the rows of a batch are combined before (`BatchCombiner`).
+slice is freed at once and leaves nothing behind. `GroupLookup` finds them.
 """
 
 from __future__ import annotations
@@ -12,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,17 +21,17 @@ from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
 from ..aggregates.accumulator import Accumulator, SlottedRows, State
 from ..sealing import Epochs
-from .batch_combiner import BatchCombiner
 from .dumped_groups import DumpedGroups, numbered
+from .group_lookup import GroupLookup
 from .kept_fields import KeptFields, states_of_dump
 from .sealed_groups import SealedGroups, value_columns
 from .slice_stores import SliceStores, keys_in_slices
-from .slot_cache import SlotCache
 from .slot_objects import SlotObjects
 from .slot_texts import SlotTexts, text_columns
 from .value_sets import ValueLists, ValueSets
 
 if TYPE_CHECKING:
+    from ...state.field_updates import FieldUpdate
     from ...transport.wire.batch import Batch
     from ...transport.wire.types import Schema
     from ..process import InstanceContext
@@ -43,6 +40,7 @@ __all__ = ["CHANGED", "NEW", "GroupState"]
 
 Int64s = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
+Inputs: TypeAlias = "Sequence[Sequence[Column]]"
 
 CHANGED = "changed"
 NEW = -1
@@ -119,8 +117,7 @@ class GroupState:
                 kept.texts[text.name] = SlotTexts(at, text.kind, self._stores, self._spare)
         self._charged: Epochs[int] = Epochs()
         self._charged_bytes = 0  # for objects
-        self._cache = SlotCache(keys)
-        self._combiner = BatchCombiner(keys)
+        self._lookup = GroupLookup(keys, self._stores)
         self.slices_changed = False
 
     # -- groups -------------------------------------------------------------------------------
@@ -200,29 +197,8 @@ class GroupState:
         Returns:
             int64 (n,), indices into the fields of `state`.
         """
-        known = self._cache.look_up(slices, hashes, keys)
-        if known is None:
-            return self._entered(slices, hashes, keys)
-        slots, missed = known
-        if not len(missed):
-            return slots
-        if len(missed) < len(slots):
-            found = self._entered(slices[missed], hashes[missed], keys.take(missed))
-            slots[missed] = found
-        else:
-            slots = self._entered(slices, hashes, keys)
-        self._cache.enter(slices, hashes, keys, slots, missed)
-        return slots
-
-    def _entered(self, slices: Int64s, hashes: Hashes, keys: Batch) -> Int64s:
         open_slices = len(self._stores)
-        combined = self._combiner.combine(slices, hashes, keys)
-        if combined is None:
-            slots = self._stores.slots(slices, hashes, keys)
-        else:
-            firsts, groups = combined
-            found = self._stores.slots(slices[firsts], hashes[firsts], keys.take(firsts))
-            slots = found[groups]
+        slots = self._lookup.slots(slices, hashes, keys)
         self.slices_changed |= len(self._stores) > open_slices
         return slots
 
@@ -278,7 +254,7 @@ class GroupState:
         """Drop all groups; slices that were freed may come back."""
         for slice_ in self.slices:
             self.free(slice_)
-        self._cache = SlotCache(self._keys)
+        self._lookup.start_anew()
 
     # -- accumulators -------------------------------------------------------------------------
 
@@ -289,9 +265,7 @@ class GroupState:
         fields: Any = {name: records[at] for name, at in kept.names.items()}
         return {**fields, **kept.objects, **kept.sets, **kept.texts}
 
-    def update(
-        self, slots: Int64s, inputs: Sequence[Sequence[Column]], times: Int64s | None
-    ) -> None:
+    def update(self, slots: Int64s, inputs: Inputs, times: Int64s | None) -> None:
         """Add rows to their groups: for each accumulator the columns that it reads.
 
         Raises:
@@ -302,6 +276,32 @@ class GroupState:
             accumulator = self._kept[number].accumulator
             with numbered(number), self._charging(number, slots):
                 accumulator.update(self.state(number), SlottedRows(slots, columns, times))
+
+    def add(
+        self, slices: Int64s, hashes: Hashes, keys: Batch, inputs: Inputs, times: Int64s | None
+    ) -> Int64s:
+        """Do what `slots` and `update` do, and raise as they; return the slots."""
+        updates = self._field_updates(inputs) if self._lookup.may_update else None
+        if updates is not None:
+            open_slices = len(self._stores)
+            slots = self._lookup.update(slices, hashes, keys, updates)
+            self.slices_changed |= len(self._stores) > open_slices
+            if slots is not None:
+                return slots
+        slots = self.slots(slices, hashes, keys)
+        self.update(slots, inputs, times)
+        return slots
+
+    def _field_updates(self, inputs: Inputs) -> list[FieldUpdate] | None:
+        """Return what is done for each row; None if it is done for all rows of a batch at once."""
+        updates = []
+        for kept, columns in zip(self._kept, inputs, strict=True):
+            update = kept.accumulator.field_update(columns)
+            if update is None:
+                return None
+            names = tuple(kept.names[one] for one in update.fields)
+            updates.append(update._replace(fields=names))
+        return updates
 
     def merge(self, slots: Int64s, other: GroupState, other_slots: Int64s) -> None:
         """Add groups of another state with the same accumulators; raise as `update`."""
@@ -442,7 +442,7 @@ class GroupState:
 
     def seal(self, epoch: int) -> None:
         """Let the groups as they are now be some to go back to: O(slices); raise ValueError."""
-        self._cache.forget()
+        self._lookup.forget()
         self._charged.add(epoch, self._charged_bytes)
         for one in self._sealed_together():
             one.seal(epoch)
@@ -461,7 +461,7 @@ class GroupState:
     def roll_back(self, epoch: int) -> None:
         """Go back to the groups of a seal; raise ValueError if there is none."""
         self._charge(self._charged.back_to(epoch) - self._charged_bytes)
-        self._cache.forget()
+        self._lookup.forget()
         self.slices_changed = True
         for one in self._sealed_together():
             one.roll_back(epoch)

@@ -276,10 +276,10 @@ class PartialWindows:
     def _update(self, batch: Batch, slices: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
         groups = self._bound(batch)
         keys = batch.select(self._asked.keys)
-        slots = groups.slots(slices, hash_keys(batch, self._asked.keys)[0], keys)
         inputs = evaluated_inputs(self._asked.aggregates, batch)
+        hashes = hash_keys(batch, self._asked.keys)[0]
         with self._results.naming(lambda: keys):
-            groups.update(slots, inputs, batch.times)
+            groups.add(slices, hashes, keys, inputs, batch.times)
         self._rows += batch.num_rows
         self._note_origin(batch)
         if batch.times is not None:

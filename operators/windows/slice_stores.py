@@ -25,6 +25,7 @@ from ..sealing import Epochs
 from .grouping import SLICE
 
 if TYPE_CHECKING:
+    from ...state.field_updates import FieldUpdate
     from ...state.sealed_records import SealedRecords
     from ...state.store import KeyedStore
 
@@ -88,6 +89,11 @@ class _Shared:
         """Return the slots of groups; see `KeyedStore.slots`."""
         self._by_slice = None
         return self.store.slots(hashes, keys)
+
+    def update(self, hashes: Hashes, keys: Batch, updates: Sequence[FieldUpdate]) -> Int64s:
+        """Update fields of groups; see `KeyedStore.update`."""
+        self._by_slice = None
+        return self.store.update(hashes, keys, updates)
 
     def scan(self, slice_: int) -> Int64s:
         """Return the groups of a slice, by virtual node."""
@@ -213,6 +219,15 @@ class SliceStores:
             known = self._known(slices[part], hashes[part], keys.slice(begin, stop))
             parts.append(shared.slots(*known))
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def update(
+        self, slices: Int64s, hashes: Hashes, keys: Batch, updates: Sequence[FieldUpdate]
+    ) -> Int64s | None:
+        """Return the slot of each row's group, see `KeyedStore.update`; None: of several slices."""
+        if not len(slices) or (slices != slices[0]).any():
+            return None
+        shared = self._opened(int(slices[0]))
+        return shared.update(*self._known(slices, hashes, keys), updates)
 
     def find(self, slice_: int, hashes: Hashes, keys: Batch) -> Int64s:
         """Return the slots of groups of one slice, -1 where there is none."""

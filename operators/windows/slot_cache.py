@@ -67,14 +67,23 @@ class SlotCache:
             None if it is bypassed.
         """
         rows = len(hashes)
-        if self._exact_within < 0 or self._paused:
-            self._paused = max(self._paused - 1, 0)
+        if self.is_bypassed:
+            self.pass_over()
             return None
         slots, missed = np.empty(rows, np.int64), np.empty(rows, np.int64)
         valid = self._validity(keys)
         count = _look_up(self._entries, slices, hashes, valid, slots, missed)
         self._adapt(rows, count)
         return slots, missed[:count]
+
+    @property
+    def is_bypassed(self) -> bool:
+        """Whether the next batch is looked up in the index alone."""
+        return self._exact_within < 0 or self._paused > 0
+
+    def pass_over(self) -> None:
+        """Let one more batch go by without it."""
+        self._paused = max(self._paused - 1, 0)
 
     def enter(
         self, slices: Int64s, hashes: Hashes, keys: Batch, slots: Int64s, rows: Int64s
