@@ -191,8 +191,8 @@ class KeyedStore(StoreValues):
         slots = np.empty(len(hashes), np.int64)
 
         def go_on(row: int) -> int:
-            known = (self._place, self._at, self._table.buckets, self._table.ranks)
-            known += (hashes[:stop], address, nulls, slots, row)
+            table = self._table.buckets, self._table.ranks
+            known = (self._place, self._at, *table, hashes[:stop], address, nulls, slots, row)
             if updates is None:
                 return index.find_or_insert(*known)
             return field_updates.find_and_update(*known, updates)
@@ -385,7 +385,7 @@ class KeyedStore(StoreValues):
     # -- virtual nodes ------------------------------------------------------------------------
 
     def export_nodes(self, nodes: npt.NDArray[np.int64]) -> Batch:
-        """Return all keys of these virtual nodes, int64 (n,), with their fields, for `import_nodes`.
+        """Return all keys of virtual nodes, int64 (n,), with their fields, for `import_nodes`.
 
         The key columns come first, then each field as "#" and its name.
         """

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from whale_ray import functions as F
+from whale_ray import functions
 from whale_ray.operators.windows.group_state import GroupState
 from whale_ray.state.keys import hash_keys
 from whale_ray.testing import instance_context
@@ -16,7 +16,13 @@ from whale_ray.transport.wire.types import Schema
 
 ROWS = Schema.of(city="int64", street="int32", whole="int64", real="float64")
 KEYS = ("city", "street")
-AGGREGATES = (F.count(), F.count("real"), F.sum("whole"), F.avg("whole"), F.sum("real"))
+AGGREGATES = (
+    functions.count(),
+    functions.count("real"),
+    functions.sum("whole"),
+    functions.avg("whole"),
+    functions.sum("real"),
+)
 INPUTS = ((), ("real",), ("whole",), ("whole",), ("real",))
 WHOLE = (0, 1, -1, (1 << 63) - 1, -(1 << 63), 1 << 40)
 REAL = (0.0, -0.0, 0.1, -1e300, 1e300, 1e-300, np.inf, np.nan)
