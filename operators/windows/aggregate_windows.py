@@ -28,6 +28,7 @@ from .group_memtable import GroupMemtable, report_none
 from .group_state import CHANGED, GroupState
 from .grouping import SLICE
 from .held_deltas import HeldDeltas
+from .overlapping_windows import OverlappingWindows, merge_order
 from .sealed_windows import dated
 from .slice_stores import scan_together
 from .slices import WholeInput, slices_of
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from ...state.budget import StateBudget
     from ...transport.wire.types import Schema
     from .dumped_groups import DumpedGroups
+    from .overlapping_windows import AnyGroups
 
 __all__ = ["AggregateWindows"]
 
@@ -50,7 +52,7 @@ class AggregateWindows(TimeWindows):
 
     surviving: ClassVar[tuple[str, ...]] = (
         *TimeWindows.surviving,
-        *("_merged", "_merges", "_results"),
+        *("_merged", "_merges", "_overlapping", "_results"),
     )
 
     def __init__(self, aggregation: Aggregation) -> None:
@@ -250,6 +252,7 @@ class AggregateWindows(TimeWindows):
     def _note_taken(self, groups: GroupState, slices: Int64s, slots: Int64s) -> None:
         """Note that rows have been added to groups."""
         if groups is self._state:
+            self._overlapping.forget(slices)
             self._note_changes(slices, slots)
         elif self._asked.output_mode == "update":
             self._trigger.note_change(self._context.clock)
@@ -314,6 +317,7 @@ class AggregateWindows(TimeWindows):
                 shares_stores=self._asked.window is not None,
             )
             self._merged = GroupState(keys, accumulators, self._context)
+            self._overlapping = OverlappingWindows(keys, accumulators, self._context)
             self._results = WindowResults(self._asked, self.schema, name)
         return self._groups
 
@@ -379,6 +383,7 @@ class AggregateWindows(TimeWindows):
         self._held.give_back()
         if self._groups is not None:
             self._merged.clear()  # it has had slices of the numbers that come again
+            self._overlapping.clear()
         self._changed = []
         self._trigger.reset()
         for slices, slots in changed:
@@ -393,20 +398,14 @@ class AggregateWindows(TimeWindows):
             for slots in self._state.by_place(self._state.scan(slices[0])):
                 yield from self._emit(self._state, slots, window, out)
             return
-        for slots in self._merge_order(slices):
+        found = self._overlapping.merged(self._state, slices, self._results.naming)
+        if found is not None:
+            yield from self._emit(found, np.arange(len(found.firsts)), window, out)
+            return
+        for slots in merge_order(self._state, slices):
             self._merge(slots)
         yield from self._emit(self._merged, self._merged.scan(self._merges), window, out)
         self._end_merge()
-
-    def _merge_order(self, slices: Sequence[int]) -> Iterator[Int64s]:
-        """Yield the groups of slices, those of a key by slice: its first value is in the first one.
-
-        Groups on the disk are met in the order in which they lie, so there each slice is by itself.
-        """
-        parts = [[one] for one in slices] if self._state.spills else [slices]
-        for part in parts:
-            for _, slots in scan_together(self._state.scan, part):
-                yield from self._state.by_place(slots)
 
     def _emit_windows(self, windows: Sequence[int], out: Output) -> Iterator[int]:
         """Emit all rows of windows; of those without overlap together, as there may be many."""
@@ -430,7 +429,7 @@ class AggregateWindows(TimeWindows):
         self._merged.free(self._merges)
         self._merges += 1
 
-    def _emit(self, groups: GroupState, slots: Int64s, window: int, out: Output) -> Iterator[int]:
+    def _emit(self, groups: AnyGroups, slots: Int64s, window: int, out: Output) -> Iterator[int]:
         """Emit the rows of groups of a window; yield as `_emit_window`."""
         start_ns, end_ns = self._slices.start_ns(window), self._slices.end_ns(window)
         for part in pieces_of(slots):

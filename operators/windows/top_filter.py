@@ -26,11 +26,12 @@ class TopFilter(Transform):
     """Passes rows on that may be among the first of their window.
 
     Args:
-        asked: what the operator behind it was asked for; without grouping columns.
+        asked: what the operator behind it was asked for; without grouping columns but the bounds of
+            the windows that the rows are results of.
     """
 
     def __init__(self, asked: TopN) -> None:
-        assert not asked.keys
+        assert asked.within_windows or not asked.keys
         assert asked.n <= ROWS_MAX
         self.asked = asked
 
@@ -54,4 +55,4 @@ class TopFilter(Transform):
 
     def columns_needed(self, wanted: Needed) -> Needed:
         """See `Transform.columns_needed`."""
-        return ALL if wanted is None else wanted | {self.asked.by}
+        return ALL if wanted is None else wanted | {self.asked.by, *self.asked.keys}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .aggregation import Aggregation
     from .dumped_groups import DumpedGroups
     from .group_state import GroupState
+    from .overlapping_windows import MergedGroups
 
 __all__ = ["WindowResults"]
 
@@ -44,7 +45,7 @@ class WindowResults:
     def rows(
         self,
         keys: Batch,
-        groups: GroupState | DumpedGroups,
+        groups: GroupState | DumpedGroups | MergedGroups,
         slots: Int64s,
         starts_ns: Int64s,
         ends_ns: Int64s,

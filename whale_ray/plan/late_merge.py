@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..operators.groupings import Forward
 from ..operators.windows.aggregation import Aggregation, AggregationWay
+from ..operators.windows.grouping import WINDOW_END, WINDOW_START
 from ..operators.windows.partial_aggregation import TABLE_BYTES_MAX, PartialAggregation
 from ..operators.windows.specifications import CountWindow, SessionWindow, TimeWindow
 from ..operators.windows.top_filter import ROWS_MAX, TopFilter
@@ -206,20 +207,41 @@ def _may_filter(logical: LogicalPlan, node: OperatorNode, asked: TopN, settings:
     """Whether rows that cannot be among the first of their window may be left out before an edge.
 
     None of them may come too late, since those are a second output. So they must be a source's, and
-    not behind its watermark.
+    not behind its watermark; or the results of windows, of which each comes once, as its window
+    ends.
     """
-    window, feed = asked.window, node.inputs[0]
-    if settings.runtime.aggregation == "partitioned" or asked.keys or asked.n > ROWS_MAX:
+    feed = node.inputs[0]
+    if settings.runtime.aggregation == "partitioned" or asked.n > ROWS_MAX:
         return False
-    if not isinstance(window, TimeWindow) or window.by_clock:
+    if asked.within_windows:
+        if not _are_results_of_windows(logical, feed, asked):
+            return False
+    elif not _are_of_source(logical, feed, asked):
+        return False
+    late = sender_of_late_rows(logical, feed.source), policy_after_idleness(logical, feed.source)
+    return late == (None, None)
+
+
+def _are_of_source(logical: LogicalPlan, feed: Input, asked: TopN) -> bool:
+    """Whether rows come from a source, and are only told apart by windows of event time."""
+    if asked.keys or not isinstance(asked.window, TimeWindow) or asked.window.by_clock:
         return False
     upstream = logical.node(feed.upstream)
     while upstream.kind in (OperatorKind.TRANSFORM, OperatorKind.TABLE_JOIN):
         upstream = logical.node(upstream.inputs[0].upstream)
-    if upstream.kind is not OperatorKind.SOURCE:
-        return False
-    late = sender_of_late_rows(logical, feed.source), policy_after_idleness(logical, feed.source)
-    return late == (None, None)
+    return upstream.kind is OperatorKind.SOURCE
+
+
+def _are_results_of_windows(logical: LogicalPlan, feed: Input, asked: TopN) -> bool:
+    """Whether rows are those of an aggregate in windows, and are only told apart by these."""
+    made_by = logical.node(feed.upstream).payload
+    return (
+        isinstance(made_by, Aggregation)
+        and isinstance(made_by.window, TimeWindow)
+        and not made_by.emits_changes
+        and feed.output == MAIN
+        and {*asked.keys} <= {WINDOW_START, WINDOW_END}
+    )
 
 
 def _why_memory(needed: int, left: int, settings: Settings) -> str:

@@ -99,3 +99,45 @@ def test_rows_are_left_out_where_none_may_be_late(asked: dict[str, Any], way: st
 
 def test_rows_of_groups_are_sent() -> None:
     assert way_of("key") == "partitioned"
+
+
+def results_of_windows(
+    *keys: str, window: Any = "10 seconds", top: tuple[str, ...] = (), lateness: str = "0 seconds"
+) -> whale.Topology:
+    """Return the most frequent keys of each window of the results of an aggregate."""
+    topology = whale.Topology("top")
+    second, key = np.arange(600) // 6, np.arange(600) ** 2 % 7
+    moments = {"moment": (second * 1_000).astype("M8[ms]"), "key": key, "v": key}
+    source = whale.sources.arrow(Batch.from_pydict(moments).to_arrow())
+    rows = topology.source(source, id="rows", event_time="moment")
+    counts = rows.group_by(whale.window("moment", window, "5 seconds"), *keys).agg(
+        whale.functions.count().alias("n"), id="counts", allowed_lateness=lateness
+    )
+    best = counts.group_by("window_end", *top).top_n(1, by="n", with_ties=True, id="top")
+    best.sink(whale.sinks.collect(), id="out")
+    return topology
+
+
+@pytest.mark.parametrize(
+    ("topology", "way"),
+    [
+        (results_of_windows("key"), "late_merge"),
+        (results_of_windows("key", top=("window_start",)), "late_merge"),
+        (results_of_windows("key", "v", top=("v",)), "partitioned"),
+        (results_of_windows("key", lateness="1 second"), "partitioned"),
+    ],
+)
+def test_results_of_windows_are_left_out_where_each_comes_once(
+    topology: whale.Topology, way: str
+) -> None:
+    *_, choice = choose_aggregations(topology.logical_plan(), Settings(), 1)
+    assert (choice.operator, choice.chosen) == ("top", way)
+
+
+def test_the_first_results_of_each_window_are_those_of_all() -> None:
+    found = []
+    for way in ("auto", "partitioned"):
+        job = whale.run(results_of_windows("key"), settings={"runtime.aggregation": way})
+        found.append(sorted(map(repr, job.results("out").preview(99))))
+    assert found[0] == found[1]
+    assert len(found[0]) >= 20

@@ -1,0 +1,56 @@
+"""Windows that are merged from several slices, against a plain Python model."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.operators.windows import model
+from tests.operators.windows.driving import AGGREGATES, arrivals, bounds, drive
+from whale_ray.operators.windows import overlapping_windows
+from whale_ray.operators.windows.aggregate_windows import AggregateWindows
+from whale_ray.operators.windows.aggregation import Aggregation
+from whale_ray.operators.windows.specifications import TimeWindow
+
+US = 1_000
+NAMES = ("rows", "numbers", "sum", "total", "mean", "least", "most", "lowest", "deviation")
+OF_FIXED_WIDTH = tuple(one for one in AGGREGATES if one.output_name in NAMES)
+
+
+@settings(max_examples=40)
+@given(
+    batches=arrivals(st.integers(-40 * US, 40 * US)),
+    slides=st.integers(2, 5),
+    rest=st.integers(0, 3),
+    lateness=st.sampled_from([0, 0, 7]),
+    numbers_left=st.sampled_from([0, 1 << 15]),
+    has_room=st.booleans(),
+)
+def test_windows_have_the_groups_of_all_their_slices(
+    batches, slides, rest, lateness, numbers_left, has_room
+):
+    window = TimeWindow("time", (4 * slides + rest) * US, 4 * US, 0)
+    asked = Aggregation(("key",), window, OF_FIXED_WIDTH, allowed_lateness_ns=lateness * US)
+    merged = overlapping_windows.OverlappingWindows.merged
+    found = []
+
+    def watched(self, state, slices, naming):
+        found.append(merged(self, state, slices, naming))
+        return found[-1]
+
+    with (
+        mock.patch.object(overlapping_windows, "_NUMBERS_LEFT", numbers_left),
+        mock.patch.object(overlapping_windows, "_BYTES_PER_GROUP", 256 if has_room else 1 << 40),
+        mock.patch.object(overlapping_windows.OverlappingWindows, "merged", watched),
+    ):
+        out = drive(AggregateWindows(asked), batches)
+    expected, late = model.tumble(batches, window.size_ns, window.slide_ns, 0, lateness * US)
+    newest = {(*bounds(row), row["key"]): row for row in out.rows}
+    assert (len(out.late), newest.keys()) == (late, expected.keys())
+    for group, row in newest.items():
+        values = model.aggregates(expected[group])
+        assert all(model.same(row[name], values[name]) for name in NAMES), (row, values)
+    assert all((one is not None) == has_room for one in found)
+    assert len(found) >= len({group[:2] for group in expected}) * (lateness == 0)
