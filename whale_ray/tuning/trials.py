@@ -43,6 +43,7 @@ _SETTINGS = {
     "runtime.hosts": 1,
     "runtime.start_timeout_ms": 600_000,
     "checkpoints.url": "",
+    "records.interval_ms": 0,  # the page shows the user's runs, and keeps only so many
 }
 
 

@@ -144,12 +144,14 @@ def test_a_trial_of_a_source_without_rows_says_so():
         run_trial(topology.logical_plan(), Settings(), 1, length=short)
 
 
-def test_a_function_that_raises_fails_the_trial_with_its_traceback():
+def test_a_function_that_raises_fails_the_trial_which_leaves_no_record(tmp_path):
+    records = {"records.folder": str(tmp_path / "runs")}
     topology = whale.Topology("raises")
     rows = topology.source(whale.sources.arrow(pa.table({"a": [1]})), id="rows")
     rows.map(lambda row: {"b": row.nothing}).sink(whale.sinks.collect(), id="out")
     with pytest.raises(UserFunctionError, match="nothing"):
-        run_trial(topology.logical_plan(), Settings(), 1, length=SHORT)
+        run_trial(topology.logical_plan(), Settings().with_overrides(records), 1, length=SHORT)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_what_takes_effect_is_not_called_in_trials():
