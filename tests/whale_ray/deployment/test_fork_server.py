@@ -122,6 +122,22 @@ def test_without_its_server_a_process_is_killed_rather_than_lost(no_leaks: None)
         connection.close()
 
 
+def test_a_server_that_hangs_is_given_up_and_nobody_waits_for_it_again(no_leaks: None) -> None:
+    with a_server() as server:
+        serial, _, connection = started(server)
+        os.kill(server._process.pid, signal.SIGSTOP)
+        assert server.wait(serial, 0.0) is None
+        server.give_up()
+        assert server.wait(serial, PATIENCE_S) == -signal.SIGKILL
+        assert server.lost
+        assert server.how_it_ended() == "the process that starts workers does not answer"
+        with pytest.raises(ResourceError, match="does not answer"):
+            fork(server)
+        while connection.recv(1 << 16):
+            pass  # until the process has ended
+        connection.close()
+
+
 class Draw(whale.Process):
     """Draws from the random generators that every process has of its own."""
 

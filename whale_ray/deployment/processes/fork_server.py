@@ -105,6 +105,7 @@ class ForkServer:
         self._alive: set[int] = set()
         self._serial = 0
         self._lost = False
+        self._gave_up = False
         with theirs, stops_deferred():
             # A process group of its own: Ctrl-C reaches the driver alone, which drains the job.
             command = [sys.executable, "-m", "whale_ray.deployment.processes.fork_server"]
@@ -143,6 +144,8 @@ class ForkServer:
 
     def how_it_ended(self) -> str:
         """Return how the server itself ended, in words; only once it is `lost`."""
+        if self._gave_up:
+            return "the process that starts workers does not answer"
         try:
             how = f"ended with exit code {self._process.wait(_GONE_TIMEOUT_S)}"
         except subprocess.TimeoutExpired:
@@ -188,6 +191,17 @@ class ForkServer:
             if serial in self._handles:
                 with suppress(ProcessLookupError):  # it has ended meanwhile
                     signal.pidfd_send_signal(self._handles[serial], signal.SIGKILL)
+
+    def give_up(self) -> None:
+        """Kill the server, which does not answer: it is stopped, or hangs in a fork.
+
+        So nobody waits for it once more, and each process that it started is killed or ends with
+        its socket.
+        """
+        self._lost = self._gave_up = True
+        self._process.kill()
+        with suppress(subprocess.TimeoutExpired):  # as long as it lives it would take requests
+            self._process.wait(_GONE_TIMEOUT_S)
 
     def close(self, grace_s: float) -> None:
         """End the server; kill it if it takes too long."""

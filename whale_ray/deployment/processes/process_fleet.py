@@ -99,6 +99,8 @@ class _MemberProcess:
         if code is None:
             self._server.kill(self._serial)
             code = self._server.wait(self._serial, _KILL_TIMEOUT_S)
+        if code is None:  # it serves no other process either: wait for none of them
+            self._server.give_up()
         if self._server.lost:
             return self._server.how_it_ended()
         how = "no trace" if code is None else f"signal {-code}" if code < 0 else f"exit code {code}"
