@@ -49,6 +49,7 @@ def check_restorable(logical: LogicalPlan, manifest: Manifest, without: Collecti
         msg = f"restore_without names {named!r}, which the checkpoint does not have; leave it out"
         raise InputError(msg)
     kept = {part.operator_id for part in manifest.parts if _keeps(part, manifest)}
+    gone: dict[str, Mapping[str, Any]] = {}
     for name, before in manifest.operators.items():
         if name in without:
             if name in records:
@@ -58,9 +59,11 @@ def check_restorable(logical: LogicalPlan, manifest: Manifest, without: Collecti
         now = records.get(name)
         if now is None:
             if name in kept:
-                raise InputError(_gone(name, before, records.keys() - manifest.operators.keys()))
+                gone[name] = before
             continue
         _check_same(name, before, now)
+    if gone:
+        raise InputError(_lacks(gone, records.keys() - manifest.operators.keys()))
 
 
 def _check_same(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -78,12 +81,13 @@ def _check_same(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) ->
             raise InputError(msg)
 
 
-def _gone(name: str, record: Mapping[str, Any], new: Collection[str]) -> str:
+def _lacks(gone: Mapping[str, Mapping[str, Any]], new: Collection[str]) -> str:
+    operators = ", ".join(f"{one.get('kind', 'operator')} {name!r}" for name, one in gone.items())
+    them = ("the operator that id", "it") if len(gone) == 1 else ("operators those ids", "they")
     renamed = f"; new in the topology: {', '.join(sorted(map(repr, new)))}" if new else ""
     return (
-        f"the checkpoint has {record.get('kind', 'operator')} {name!r}, which the topology lacks: "
-        f"give the operator that id again, or give up what it kept with restore_without=[{name!r}]"
-        f"{renamed}"
+        f"the checkpoint has {operators}, which the topology lacks: give {them[0]}"
+        f" again, or give up what {them[1]} kept with restore_without={list(gone)!r}{renamed}"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -155,6 +156,21 @@ def test_an_operator_that_is_gone_may_be_given_up() -> None:
         " 'dear'"
     )
     check_restorable(logical, taken, ["state"])
+
+
+def test_all_operators_that_are_gone_are_named_at_once() -> None:
+    taken = taken_of(keyed(Spent))
+    taken = replace(taken, parts=(*taken.parts, replace(taken.parts[0], operator_id="bids")))
+    topology = whale.Topology("auction")
+    rows = topology.source(whale.sources.iterable([{"price": 3}]), id="rows")
+    rows.sink(whale.sinks.collect(), id="out")
+    with pytest.raises(InputError) as caught:
+        check_restorable(topology.logical_plan(), taken, ())
+    assert str(caught.value) == (
+        "the checkpoint has source 'bids', process 'state', which the topology lacks: give"
+        " operators those ids again, or give up what they kept with"
+        " restore_without=['bids', 'state']; new in the topology: 'rows'"
+    )
 
 
 def test_a_word_too_many_is_refused() -> None:
