@@ -98,8 +98,25 @@ class CheckpointOptions:
             )
             return assignment
         point, manifest = found
+        if self.restore == LATEST:
+            _check_same_topology(assignment.plan.name, point, manifest)
         check_restorable(assignment.plan.logical, manifest, self.restore_without)
         return resumed_assignment(assignment, point, manifest)
+
+
+def _check_same_topology(name: str, point: RestorePoint, manifest: Manifest) -> None:
+    """Raise InputError if the newest checkpoint is of another topology.
+
+    Its operators may have the same ids: the job would go on from positions that are not its own.
+    """
+    if manifest.topology != name:
+        msg = (
+            f"the checkpoint folder {point.url!r} holds epoch {manifest.epoch} of job"
+            f" {manifest.lineage.job}, topology {manifest.topology!r}, not of topology {name!r}:"
+            " name another folder; or, if it was renamed, name the checkpoint,"
+            f" restore='{point.url}/{point.manifest}'"
+        )
+        raise InputError(msg)
 
 
 def resumed_assignment(

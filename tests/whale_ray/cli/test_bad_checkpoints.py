@@ -116,13 +116,21 @@ CASES: dict[str, tuple[Damage, Sequence[str], int, str]] = {
         r"the checkpoint folder '.*/st' holds epoch \d+ of job job-\w+, topology 'job', not of"
         r" topology 'other'; name another folder",
     ),
-    "another job goes on from it": (
-        lambda: write_script("other", "others"),
+    "another operator goes on from it": (
+        lambda: write_script(operator="others"),
         LATEST,
         2,
         r"the checkpoint has process 'counts', which the topology lacks: give the operator that id"
         r" again, or give up what it kept with restore_without=\['counts'\]; new in the topology:"
         r" 'others'",
+    ),
+    "another job with the same operators goes on from it": (
+        lambda: write_script("other"),
+        LATEST,
+        2,
+        r"the checkpoint folder '.*/st' holds epoch \d+ of job job-\w+, topology 'job', not of"
+        r" topology 'other': name another folder; or, if it was renamed, name the checkpoint,"
+        r" restore='/.*/st/manifests/.*'",
     ),
     "not asked to go on": (
         lambda: None,
