@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,3 +97,25 @@ def test_a_clock_that_is_set_back_stands_still():
         process.on_batch(batch_of([event]), out)
     process.close(out)
     assert [(*bounds(row), row["rows"]) for row in out.rows] == [(10 * US, 20 * US, 3)]
+
+
+def test_windows_that_end_together_after_a_restart_have_the_latest_event_time():
+    """Workers that were in different windows leave both to one."""
+    window = TimeWindow("", 10 * US, 10 * US, 0, by_clock=True)
+    asked, clock = Aggregation(("key",), window, AGGREGATES), VirtualClock(0)
+    context = dataclasses.replace(instance_context(operator_id="windows"), clock=clock)
+    kept = []
+    for time_ns in (5, 7):
+        clock.advance(10 * US)
+        process = ClockWindows(asked)
+        process.open(context)
+        process.on_batch(batch_of([model.Event(time_ns, 1, 1, 0.5, "text")]), Emitted())
+        kept += process.dump(np.arange(context.virtual_nodes))
+    process, out = ClockWindows(asked), Emitted()
+    process.open(context)
+    for batch in kept:
+        process.load(batch)
+    clock.advance(10 * US)
+    process.on_deadline(clock.wall_ns(), out)
+    assert [bounds(row)[1] for row in out.rows] == [20 * US, 30 * US]
+    assert out.times == [7, 7]
