@@ -38,6 +38,8 @@ _BYTES_PER_GROUP = 256
 """More than is taken for a group: what finds its key, also those that are left over, and places."""
 _NUMBERS_LEFT = 1 << 15
 """With more keys, and twice those of a window, all get new numbers: most are of closed slices."""
+_SHARE_OF_FREE = 4
+"""Keys with numbers take a quarter of the free memory for state at most: groups may need it."""
 
 
 class MergedGroups(NamedTuple):
@@ -113,7 +115,8 @@ class OverlappingWindows:
             self._places = np.full(2 * (highest + 1), -1)
         rows, firsts = np.empty(len(slots), np.int64), np.empty(len(slots), np.int64)
         count = _number_from_0(numbers, self._places, rows, firsts)
-        if len(self._numbers) > max(_NUMBERS_LEFT, 2 * count):
+        is_scarce = self._numbers.nbytes > self._budget.free_bytes // _SHARE_OF_FREE
+        if is_scarce or len(self._numbers) > max(_NUMBERS_LEFT, 2 * count):
             self.clear()
         states: list[State] = []
         with naming(partial(state.keys_of, slots)):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from unittest import mock
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.operators.windows import model
-from tests.operators.windows.driving import AGGREGATES, arrivals, bounds, drive
+from tests.operators.windows.driving import AGGREGATES, Emitted, arrivals, bounds, drive
 from whale_ray.operators.windows import overlapping_windows
 from whale_ray.operators.windows.aggregate_windows import AggregateWindows
 from whale_ray.operators.windows.aggregation import Aggregation
 from whale_ray.operators.windows.specifications import TimeWindow
+from whale_ray.state.budget import StateBudget
+from whale_ray.testing import instance_context
+from whale_ray.transport.wire.batch import Batch
 
 US = 1_000
 NAMES = ("rows", "numbers", "sum", "total", "mean", "least", "most", "lowest", "deviation")
@@ -54,3 +59,20 @@ def test_windows_have_the_groups_of_all_their_slices(
         assert all(model.same(row[name], values[name]) for name in NAMES), (row, values)
     assert all((one is not None) == has_room for one in found)
     assert len(found) >= len({group[:2] for group in expected}) * (lateness == 0)
+
+
+def test_keys_of_closed_slices_leave_the_memory_to_groups() -> None:
+    """Long keys that do not come again; all of them would take more than there is."""
+    asked = Aggregation(("key",), TimeWindow("time", 3 * US, US, 0), OF_FIXED_WIDTH[:1])
+    process, out, keys = AggregateWindows(asked), Emitted(), 200
+    budget = StateBudget(6_000_000)
+    process.open(replace(instance_context(operator_id="windows"), state_budget=budget))
+    for slide in range(60):
+        names = [f"{slide * keys + one}".ljust(800) for one in range(keys)]
+        batch = Batch.from_pydict({"key": names}).with_times(np.full(keys, slide * US))
+        process.on_batch(batch, out)
+        process.on_watermark(slide * US - 1, out)
+        assert budget.used_bytes < budget.limit_bytes // 2
+    process.close(out)
+    assert len(out.rows) == 60 * keys * 3
+    assert {row["rows"] for row in out.rows} == {1}
