@@ -17,11 +17,11 @@ _SECRET: Final = (
 """Parts of the names of settings that are credentials, or lead to them."""
 
 _SECRET_OF_USERS: Final = re.compile(
-    r"passw|passphrase|pwd|secret|token|credential|connection_?string"
+    r"passw|passphrase|pwd|secret|token(?!i[sz]|s?_(column|field))|credential|connection_?string"
     r"|(api|access|account|private|signing)_?key",
     re.I,
 )
-"""In the names of users' own arguments: a `key` alone is mostly a column."""
+"""In the names of users' own arguments: a `key` alone is mostly a column; tokens may be words."""
 
 _SECRET_IN_URL: Final = re.compile(
     r"://[^/?#\s]*:[^/?#\s]*@|[?&;](sig|[^=&]*(key|token|secret))=", re.I

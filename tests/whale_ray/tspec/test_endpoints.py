@@ -192,6 +192,7 @@ class Service(whale.sources.Source):
         (Service("host=h password = no-one-sees"), {"url": "u"}, "'rows' .*url"),
         (Service("u", {"token": "no-one-sees"}), {"url": "u"}, "'rows' .*token"),
         (Service("u", {"key": "n", "token": ""}), {"key": "n", "secret": None}, ""),
+        (Service("u", {"token": ""}), {"tokenizer": "words", "token_column": "word"}, ""),
     ],
 )
 def test_what_seems_to_be_a_credential_of_a_user_s_class_is_not_written(source, arguments, named):
