@@ -35,7 +35,7 @@ Int64s = npt.NDArray[np.int64]
 Naming: TypeAlias = "Callable[[Callable[[], Batch]], AbstractContextManager[None]]"
 
 _BYTES_PER_GROUP = 256
-"""More than is taken for a group: what finds its key, also those that are left over, and places."""
+"""More than is taken for a group beside its state: what finds its key, also those left over."""
 _NUMBERS_LEFT = 1 << 15
 """With more keys, and twice those of a window, all get new numbers: most are of closed slices."""
 _SHARE_OF_FREE = 4
@@ -83,6 +83,8 @@ class OverlappingWindows:
         self._names = keys.names
         self._accumulators = accumulators
         self._of_fixed_width = all(one.has_fixed_width for one in accumulators)
+        widths = [field.dtype.itemsize for one in accumulators for field in one.fields]
+        self._group_bytes = _BYTES_PER_GROUP + sum(widths)
         self._budget, self._operator = context.state_budget, context.operator_id
         self._numbers = GroupState(keys, (), context)
         self._generation = 0  # stands for the slice of the keys that have numbers
@@ -148,7 +150,7 @@ class OverlappingWindows:
 
     def _has_room(self, groups: int) -> bool:
         taken = self._taken_bytes + self._numbers.nbytes
-        return groups * _BYTES_PER_GROUP <= self._budget.free_bytes + taken
+        return groups * self._group_bytes <= self._budget.free_bytes + taken
 
     def _numbered(self, state: GroupState, slice_: int) -> tuple[Int64s, Int64s]:
         """Return the groups of a slice, and the numbers of their keys, int64 (n,) each."""

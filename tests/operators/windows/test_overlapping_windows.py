@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from unittest import mock
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import whale_ray as whale
 from tests.operators.windows import model
 from tests.operators.windows.driving import AGGREGATES, Emitted, arrivals, bounds, drive
+from whale_ray.configs.errors import StateFullError
 from whale_ray.operators.windows import overlapping_windows
 from whale_ray.operators.windows.aggregate_windows import AggregateWindows
 from whale_ray.operators.windows.aggregation import Aggregation
@@ -76,3 +80,18 @@ def test_keys_of_closed_slices_leave_the_memory_to_groups() -> None:
     process.close(out)
     assert len(out.rows) == 60 * keys * 3
     assert {row["rows"] for row in out.rows} == {1}
+
+
+@pytest.mark.parametrize(("budget_bytes", "fits"), [(24 << 20, True), (12 << 20, False)])
+def test_states_of_a_window_are_made_only_where_there_is_memory_for_them(budget_bytes, fits):
+    """Wide ones would else take as much as the groups themselves, which nobody counted."""
+    wide = whale.functions.approx_count_distinct("number", rsd=0.01).alias("different")
+    asked = Aggregation(("key",), TimeWindow("time", 2 * US, US, 0), (wide,))
+    process, out, budget = AggregateWindows(asked), Emitted(), StateBudget(budget_bytes)
+    process.open(replace(instance_context(operator_id="windows"), state_budget=budget))
+    numbers = np.arange(500)
+    columns = {"key": numbers, "number": numbers}
+    process.on_batch(Batch.from_pydict(columns).with_times(np.zeros(500, np.int64)), out)
+    with nullcontext() if fits else pytest.raises(StateFullError):
+        process.on_watermark(5 * US, out)
+    assert [row["different"] for row in out.rows] == [1] * (1_000 if fits else 0)
