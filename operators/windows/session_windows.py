@@ -19,7 +19,7 @@ from ..process import Output
 from .aggregation import Aggregation
 from .grouping import LATE
 from .row_windows import RowWindows
-from .sessions import Sessions, Waiting, independent_runs
+from .sessions import Sessions, Waiting, independent_runs, merged_into
 from .specifications import SessionWindow
 from .trigger import Trigger
 from .window_pool import NONE
@@ -46,7 +46,6 @@ class SessionWindows(EmitsInPortions, RowWindows):
         self._is_update = aggregation.output_mode == "update"
         self._trigger = Trigger(aggregation.trigger_ns)
         self._touched: list[Int64s] = []
-        self._merges = np.empty((0, 2), np.int64)
 
     def portions(self, watermark_ns: int | None, out: Output) -> Iterator[None]:
         """Emit the sessions that have ended, and free those that are closed."""
@@ -70,14 +69,25 @@ class SessionWindows(EmitsInPortions, RowWindows):
         return Sessions(self.pool, self._gap_ns, self._asked.allowed_lateness_ns)
 
     def _assigned(self, batch: Batch, slots: Int64s, out: Output) -> tuple[Batch, Int64s]:
-        windows, self._merges = self._sessions.assign(batch, slots, self._watermark_ns)
+        windows, merges = self._sessions.assign(batch, slots, self._watermark_ns)
         late = windows == NONE
         if late.any():
             out.emit_to(LATE, batch.filter(late))
             self.pool.drop_keys(slots[late])
             batch, windows = batch.filter(~late), windows[~late]
         self._note_touched(windows, batch)
-        return batch, windows
+        self._merge(merges)
+        return batch, merged_into(windows, merges)
+
+    def _merge(self, merges: Int64s) -> None:
+        """Merge the sessions that rows have joined, before these: they came after all others."""
+        groups = self.pool.groups
+        for first, stop in independent_runs(merges):
+            kept, joined = merges[first:stop].T.copy()
+            with self._results.naming(partial(self.pool.keys_of, kept)):
+                groups.merge(kept, groups, joined)
+        if len(merges):
+            self.pool.free(merges[:, 1].copy())
 
     def _note_touched(self, windows: Int64s, batch: Batch) -> None:
         """Note the sessions whose rows must be emitted again."""
@@ -94,14 +104,7 @@ class SessionWindows(EmitsInPortions, RowWindows):
             self._trigger.note_change(self._context.clock)
 
     def _settle(self, out: Output) -> None:
-        """Merge the sessions that rows of the batch have joined; emit those that have changed."""
-        groups = self.pool.groups
-        for first, stop in independent_runs(self._merges):
-            kept, joined = self._merges[first:stop].T.copy()
-            with self._results.naming(partial(self.pool.keys_of, kept)):
-                groups.merge(kept, groups, joined)
-        if len(self._merges):
-            self.pool.free(self._merges[:, 1].copy())
+        """Emit the sessions that have changed, if it is time."""
         if self._trigger.is_time(self._context.clock):
             self._emit_touched(out)
 

@@ -25,7 +25,7 @@ from .window_pool import NONE, WindowPool
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
 
-__all__ = ["Sessions", "Waiting", "independent_runs"]
+__all__ = ["Sessions", "Waiting", "independent_runs", "merged_into"]
 
 Int64s = npt.NDArray[np.int64]
 Waiting: TypeAlias = Mapping[int, Sequence[Int64s]]
@@ -173,6 +173,18 @@ def independent_runs(merges: Int64s) -> list[tuple[int, int]]:
         touched |= {into, gone}
     bounds.append(len(merges))
     return [(a, b) for a, b in itertools.pairwise(bounds) if a < b]
+
+
+def merged_into(windows: Int64s, merges: Int64s) -> Int64s:
+    """Return the session to which each of these belongs after merges, (into, from) in order."""
+    if not len(merges):
+        return windows
+    final: dict[int, int] = {}
+    for into, gone in reversed(merges.tolist()):  # what `into` is merged into is known already
+        final[gone] = final.get(into, into)
+    gone, kept = np.array(sorted(final.items()), np.int64).T
+    at = np.minimum(np.searchsorted(gone, windows), len(gone) - 1)
+    return np.where(gone[at] == windows, kept[at], windows)
 
 
 @njit(cache=True, nogil=True)

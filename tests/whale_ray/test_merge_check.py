@@ -17,8 +17,8 @@ ROWS = whale.Batch.from_pydict(
         "text": ["b", "a", None, "", "ab", "a", "c", "b"],
     }
 )
-ORDERED = ("first", "last", "least_by", "most_by")
-"""These may be any of several rows with one event time or one order."""
+ORDERED = ("first", "last", "least_by", "most_by", "list")
+"""Of rows with one event time or one order they take any, or have them as they came."""
 
 
 @pytest.mark.parametrize(

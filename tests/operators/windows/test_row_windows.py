@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import whale_ray as whale
@@ -19,6 +19,7 @@ from tests.operators.windows.driving import (
     check,
     drive,
 )
+from tests.operators.windows.model import Event
 from whale_ray.configs.errors import BadRowError
 from whale_ray.operators.windows import row_windows
 from whale_ray.operators.windows.aggregation import Aggregation
@@ -66,8 +67,20 @@ def test_sessions(batches, gap):
         assert len(process.pool) == 0
 
 
+def nothing_but(time: int, number: int | None = None) -> Event:
+    return Event(time * US, None, number, None, None)
+
+
+JOINED = [
+    ([nothing_but(-6, 1), nothing_but(-12)], -20 * US),
+    ([nothing_but(-9), nothing_but(-6, 2)], 0),
+]
+"""A row joins two sessions, and the one behind it is as late as one of them: it is the last."""
+
+
 @pytest.mark.usefixtures("compaction")
 @settings(OF_ALL_EXAMPLES, max_examples=40)
+@example(batches=JOINED, gap=5, lateness=0, mode="append", trigger_ns=None)
 @given(
     batches=arrivals(TIMES),
     gap=st.integers(1, 20),
