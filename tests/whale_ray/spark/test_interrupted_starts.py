@@ -51,7 +51,7 @@ SCRIPT = """
 """
 RAY, AGAIN = pytest.mark.ray, pytest.mark.exhaustive
 STEPS = [
-    ("here", "bin/spark-submit", signal.SIGINT),
+    ("here", "bin/spark-", signal.SIGINT),  # Spark's scripts: the first one is gone in milliseconds
     pytest.param("here", "launcher.Main", signal.SIGINT, marks=AGAIN),
     ("here", "deploy.SparkSubmit", signal.SIGINT),
     pytest.param("here", "deploy.SparkSubmit", signal.SIGTERM, marks=AGAIN),
