@@ -20,7 +20,7 @@ NaN as one NaN, under a null stand zeros.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -222,14 +222,18 @@ class RecordLayout:
         return [found[name] for name in self.keys.names]
 
     def value_column(
-        self, name: str, kind: DataType, records: npt.NDArray[Any], memory: npt.NDArray[np.uint8]
+        self,
+        name: str,
+        kind: DataType,
+        records: npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]],
+        memory: npt.NDArray[np.uint8],
     ) -> Column:
         """Return the values of a `heap` field as a column of `kind`, null where there is none.
 
         Args:
             name: the field.
             kind: text or binary.
-            records: of `dtype`, or those of its fields that are needed, (n,).
+            records: of `dtype`, (n,); or its fields `name` and "#set", by name.
             memory: the log, in which references are positions.
         """
         valid = (records["#set"] >> np.uint64(self.bits[name])) & np.uint64(1) == 1

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ..transport.wire.column import Column
 from ..transport.wire.types import DataType
 from . import values
-from .records import column_of_references, text_words
+from .records import text_words
 from .store_epochs import StoreEpochs
 
 __all__ = ["StoreValues"]
@@ -110,9 +110,8 @@ class StoreValues(StoreEpochs):
 
     def values(self, name: str, slots: Slots, kind: DataType) -> Column:
         """Return the values of a `heap` field as a column of `kind`, null where there is none."""
-        bit = np.uint64(self.layout.bits[name])
-        valid = (self.records["#set"][slots] >> bit) & np.uint64(1) == 1
-        return column_of_references(kind, self.records[name][slots], valid, self._log.memory)
+        fields = {one: self.records[one][slots] for one in ("#set", name)}
+        return self.layout.value_column(name, kind, fields, self._log.memory)
 
     def _make_room(self, nbytes: int) -> None:
         """Make room for a value: compact the heap, or let it grow."""

@@ -30,14 +30,36 @@ from .key_comparison import LENGTH_MASK
 _TYPE_WORDS = types.Array(numba.int64, 2, "C", readonly=True)
 _TYPE_VALID = types.Array(numba.bool_, 1, "C", readonly=True)
 _TYPE_SLOTS = types.Array(numba.int64, 1, "C", readonly=True)
+_TYPES_WRITE = (
+    *(TYPE_PLACE, TYPE_AT, numba.int64, numba.int64, numba.int64),
+    *(_TYPE_WORDS, _TYPE_VALID, _TYPE_SLOTS),
+)
+
+
+@inner
+def _heap_bytes(length: Any) -> Any:
+    """Return the bytes that a value of a length takes in the heap."""
+    return (length + 7) & ~7
+
+
+@inner
+def _put(base: Any, at: Any, address: Any, length: Any, instead_of: Any) -> Any:
+    """Put a value into the heap in place of another, and return the reference to it.
+
+    -1 if a chunk must be opened before, of `at[NEED]` bytes.
+    """
+    position, needed = at[HEAP_NEXT], _heap_bytes(length)
+    if position + needed > at[HEAP_STOP]:
+        at[NEED] = needed
+        return np.int64(-1)
+    at[GARBAGE] += _heap_bytes(instead_of & LENGTH_MASK)
+    at[HEAP_NEXT] = position + needed
+    copy(base + position, address, length)
+    return (position << 24) | length
 
 
 @njit(
-    numba.int64(
-        *(TYPE_PLACE, TYPE_AT, numba.int64, numba.int64, numba.int64),
-        *(_TYPE_WORDS, _TYPE_VALID, _TYPE_SLOTS),
-        numba.int64,
-    ),
+    numba.int64(*_TYPES_WRITE, numba.int64),
     cache=True,
     nogil=True,
     boundscheck=False,
@@ -60,18 +82,15 @@ def write_values(
     """
     for row in range(start, len(slots)):
         record = place[BASE] + slots[row] * place[STRIDE]
-        known = load(record + 8 * set_word)
-        length = values[row, 1] if valid[row] else 0
-        if at[HEAP_NEXT] + ((length + 7) & ~7) > at[HEAP_STOP]:
-            at[NEED] = (length + 7) & ~7
-            return -1 - row - HEAP * ROWS_MAX
-        at[GARBAGE] += ((load(record + 8 * word) & LENGTH_MASK) + 7) & ~7
+        known, reference = load(record + 8 * set_word), load(record + 8 * word)
         if valid[row]:
-            copy(place[BASE] + at[HEAP_NEXT], values[row, 0], length)
-            store(record + 8 * word, (at[HEAP_NEXT] << 24) | length)
+            written = _put(place[BASE], at, values[row, 0], values[row, 1], reference)
+            if written < 0:
+                return -1 - row - HEAP * ROWS_MAX
+            store(record + 8 * word, written)
             store(record + 8 * set_word, known | (1 << bit))
-            at[HEAP_NEXT] += (length + 7) & ~7
         else:
+            at[GARBAGE] += _heap_bytes(reference & LENGTH_MASK)
             store(record + 8 * word, 0)
             store(record + 8 * set_word, known & ~(1 << bit))
     return np.int64(len(slots))
@@ -99,11 +118,7 @@ def _order_of_bytes(here: Any, length: Any, there: Any, other_length: Any) -> An
 
 
 @njit(
-    numba.int64(
-        *(TYPE_PLACE, TYPE_AT, numba.int64, numba.int64, numba.int64),
-        *(_TYPE_WORDS, _TYPE_VALID, _TYPE_SLOTS),
-        *(numba.bool_, numba.bool_, numba.bool_[::1], numba.int64),
-    ),
+    numba.int64(*_TYPES_WRITE, numba.bool_, numba.bool_, numba.bool_[::1], numba.int64),
     cache=True,
     nogil=True,
     boundscheck=False,
@@ -141,14 +156,11 @@ def pick_values(
                 continue
             if (order > 0) == greatest:
                 continue
-        if at[HEAP_NEXT] + ((length + 7) & ~7) > at[HEAP_STOP]:
-            at[NEED] = (length + 7) & ~7
+        written = _put(place[BASE], at, values[row, 0], length, reference)
+        if written < 0:
             return -1 - row - HEAP * ROWS_MAX
-        at[GARBAGE] += ((reference & LENGTH_MASK) + 7) & ~7
-        copy(place[BASE] + at[HEAP_NEXT], values[row, 0], length)
-        store(record + 8 * word, (at[HEAP_NEXT] << 24) | length)
+        store(record + 8 * word, written)
         store(record + 8 * set_word, known | (1 << bit))
-        at[HEAP_NEXT] += (length + 7) & ~7
         picked[row] = True
     return np.int64(len(slots))
 
@@ -191,7 +203,7 @@ def move_values(place: Any, at: Any, references: Any, first: Any, stop: Any) -> 
             if length:
                 target = at[HEAP_NEXT]
                 copy(place[BASE] + target, place[BASE] + (reference >> 24), length)
-                at[HEAP_NEXT] += (length + 7) & ~7
+                at[HEAP_NEXT] += _heap_bytes(length)
                 store(record + 8 * references[position], (target << 24) | length)
 
 
@@ -209,7 +221,7 @@ def living_bytes(place: Any, references: Any, first: Any, stop: Any) -> Any:
         if (load(record + 8) & 0xFF) == ABSENT:
             continue
         for position in range(len(references)):
-            total += ((load(record + 8 * references[position]) & LENGTH_MASK) + 7) & ~7
+            total += _heap_bytes(load(record + 8 * references[position]) & LENGTH_MASK)
     return total
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
-from ...transport.wire.types import DataType, Field, Schema
+from ...transport.wire.column_rows import rows_of_columns
+from ...transport.wire.types import DataType
 from .accumulator import (
     Accumulator,
     OutOfRange,
@@ -48,11 +48,11 @@ class CollectList(Accumulator):
         """See `Accumulator.update`."""
         (values,) = rows.columns
         times = np.zeros(len(rows.slots), np.int64) if rows.times is None else rows.times
-        kept = [Column(_INT64, times), _as_kept(values)]
+        kept: Sequence[Column] = [Column(_INT64, times), _as_kept(values)]
         slots, valid = rows.slots, None
         if values.validity is not None:
             valid = np.flatnonzero(values.validity)
-            slots, kept = slots[valid], _taken(kept, valid)
+            slots, kept = slots[valid], rows_of_columns(kept, valid)
         lists: Any = state["values"]
         lists.append(slots, kept)
         self._check(lists, slots, valid)
@@ -68,7 +68,7 @@ class CollectList(Accumulator):
         lists: Any = state["values"]
         rows, (numbers, times, kept) = lists.listed(slots)
         order = np.lexsort((numbers.data, times.data, rows))
-        (values,) = _taken([_as_given(kept, self._kind)], order)
+        (values,) = rows_of_columns([_as_given(kept, self._kind)], order)
         texts = [_json(value) for value in values.to_pylist()]
         ends = np.cumsum(lists.sizes(slots)).tolist()
         return Column.of(
@@ -105,11 +105,6 @@ def _as_given(column: Column, kind: DataType) -> Column:
     if column.type == kind:
         return column
     return Column(kind, column.data.view(kind.storage))
-
-
-def _taken(columns: Sequence[Column], rows: Slots) -> list[Column]:
-    fields = [Field(str(number), one.type) for number, one in enumerate(columns)]
-    return list(Batch(Schema(tuple(fields)), list(columns)).take(rows).columns)
 
 
 def _json(value: Any) -> str:

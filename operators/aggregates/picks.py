@@ -3,7 +3,7 @@
 Each keeps the least or greatest *order* of a group, and the value of the row that has it: for min
 and max these are the same, for first and last the order is the event time.
 
-Numbers are fields of a record. All other values are text or binary, or become so (`texts_of`).
+Numbers are fields of a record. All other values are text or binary, or become so (`bytes_values`).
 """
 
 from __future__ import annotations

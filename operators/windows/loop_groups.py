@@ -20,7 +20,8 @@ from ...state.records import RecordField
 from ...transport.compiling import njit
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
-from ...transport.wire.types import Field, Schema
+from ...transport.wire.column_rows import rows_of_columns
+from ...transport.wire.types import Schema
 from ..aggregates.loop_updates import field_name
 from .text_codes import TextCodes
 
@@ -181,9 +182,11 @@ class LoopGroups:
             data = self._owned(f"k{number}")
             valid = (nulls >> np.uint64(number)) & np.uint64(1) == 0
             if number in self.values:
-                column = _taken(self.values[number], data.view(np.uint32) * _PER_GOLDEN)
+                codes = data.view(np.uint32) * _PER_GOLDEN
+                column = rows_of_columns([self.values[number]], codes.astype(np.int64))[0]
             elif number in self.texts:
-                column = _taken(self.texts[number].texts, data)
+                texts = self.texts[number].texts
+                column = rows_of_columns([texts], data.astype(np.int64))[0]
             else:
                 column = Column(field.type, data)
             if not valid.all():
@@ -218,11 +221,6 @@ class LoopGroups:
         self.records, self.index = records, np.zeros(1 << bits, np.int32)
         self.marks[[_LIMIT, _SHIFT]] = 1 + capacity, 64 - bits
         _enter(self.index, used["hash"].copy(), 64 - bits)
-
-
-def _taken(values: Column, codes: npt.NDArray[Any]) -> Column:
-    rows = Batch(Schema((Field("value", values.type),)), [values], len(values))
-    return rows.take(codes.astype(np.int64)).columns[0]
 
 
 @njit(cache=True, nogil=True)

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from ...state.node_transfer import column_name
 from ...state.records import VALUE_BYTES_MAX
-from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
-from ...transport.wire.types import DataType, Field, Schema
+from ...transport.wire.column_rows import rows_of_columns
+from ...transport.wire.types import DataType
 from ..aggregates.accumulator import OutOfRange
 
 if TYPE_CHECKING:
@@ -80,11 +80,11 @@ class ColumnTexts:
     """Values that are in no store: their slots are the rows of a column."""
 
     def __init__(self, column: Column) -> None:
-        self._column = Batch(Schema((Field("texts", column.type),)), [column])
+        self._column = column
 
     def read(self, slots: Int64s) -> Column:
         """See `Texts.read`."""
-        return self._column.take(slots).columns[0]
+        return rows_of_columns([self._column], slots)[0]
 
 
 def text_columns(

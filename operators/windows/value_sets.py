@@ -19,6 +19,7 @@ from ...state.records import RecordField, RecordLayout
 from ...transport.compiling import njit
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
+from ...transport.wire.column_rows import rows_of_columns
 from ...transport.wire.types import DataType, Field, Schema
 
 if TYPE_CHECKING:
@@ -89,9 +90,9 @@ class ValueSets:
 
     def merge(self, slots: Int64s, other: ValueSets, other_slots: Int64s) -> None:
         """Add to the set of each slot the values of a slot of `other`."""
-        values, rows = other._values_of(other_slots)
-        if len(values):
-            self.add(slots[rows], other._values.keys_of(values).columns[1:])
+        rows, columns = other.listed(other_slots)
+        if len(rows):
+            self._add_of(slots, rows, columns)
 
     def sizes(self, slots: Int64s) -> Int64s:
         """Return the number of values of each slot, int64 (n,)."""
@@ -113,8 +114,12 @@ class ValueSets:
         """Add the sets that another dumped to those of slots; raise StateFullError as `add`."""
         batches: list[Batch] = [pickle.loads(one) for one in sets]  # noqa: S301  # from a dump
         if batches:
-            rows = np.repeat(slots, [batch.num_rows for batch in batches])
-            self.add(rows, Batch.concat(batches).columns)
+            rows = np.repeat(np.arange(len(batches)), [batch.num_rows for batch in batches])
+            self._add_of(slots, rows, Batch.concat(batches).columns)
+
+    def _add_of(self, slots: Int64s, rows: Int64s, columns: Sequence[Column]) -> None:
+        """Add values that others have, as `listed` returns them, to the sets of slots."""
+        self.add(slots[rows], columns)
 
     def drop(self, slots: Int64s) -> None:
         """Empty the sets of these slots, each of which is named once, and whose records go."""
@@ -149,25 +154,11 @@ class ValueLists(ValueSets):
         _number(slots[order], order, self._sizes, numbers)
         self.add(slots, [Column(_INT64, numbers), *columns])
 
-    def merge(self, slots: Int64s, other: ValueSets, other_slots: Int64s) -> None:
-        """Append to the list of each slot that of a slot of `other`, pair by pair in order."""
-        rows, (numbers, *columns) = other.listed(other_slots)
+    def _add_of(self, slots: Int64s, rows: Int64s, columns: Sequence[Column]) -> None:
+        """Append lists that others have to those of slots, pair by pair in order."""
+        numbers, *values = columns
         order = np.lexsort((numbers.data, rows))
-        self.append(slots[rows[order]], _taken(columns, order))
-
-    def load(self, slots: Int64s, sets: Iterable[bytes]) -> None:
-        """Append the lists that another dumped to those of slots; raise StateFullError as `add`."""
-        batches: list[Batch] = [pickle.loads(one) for one in sets]  # noqa: S301  # from a dump
-        if batches:
-            rows = np.repeat(np.arange(len(batches)), [batch.num_rows for batch in batches])
-            numbers, *columns = Batch.concat(batches).columns
-            order = np.lexsort((numbers.data, rows))
-            self.append(slots[rows[order]], _taken(columns, order))
-
-
-def _taken(columns: Sequence[Column], rows: Int64s) -> Sequence[Column]:
-    fields = [Field(f"value{number}", one.type) for number, one in enumerate(columns)]
-    return Batch(Schema(tuple(fields)), list(columns)).take(rows).columns
+        self.append(slots[rows[order]], rows_of_columns(values, order))
 
 
 @njit(cache=True, nogil=True)

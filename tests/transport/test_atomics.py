@@ -18,12 +18,14 @@ from whale_ray.transport.atomics import kernel
 load, store = atomics.load, atomics.store
 load_acquire, store_release = atomics.load_acquire, atomics.store_release
 add, exchange, fence, pause = atomics.add, atomics.exchange, atomics.fence, atomics.pause
-copy, fill, prefetch_to_write = atomics.copy, atomics.fill, atomics.prefetch_to_write
+copy, fill = atomics.copy, atomics.fill
+prefetch, prefetch_to_write = atomics.prefetch, atomics.prefetch_to_write
 futex_wait, futex_wake = atomics.futex_wait, atomics.futex_wake
 
 
 @kernel("int64(int64)")
 def _use_all(address: int) -> int:
+    prefetch(address)
     prefetch_to_write(address)
     store(address, 5)
     store_release(address + 8, load(address) + 1)
