@@ -22,7 +22,7 @@ from ....operators.windows.aggregate_windows import AggregateWindows
 from ....operators.windows.aggregation import Aggregation
 from ....state.budget import StateBudget
 from ....testing import instance_context
-from ....transport.atomics import prefetch_to_write
+from ....transport.atomics import prefetch
 from ....transport.compiling import njit
 from ....transport.wire.batch import Batch
 from ....transport.wire.column import Column
@@ -128,7 +128,7 @@ def _add(groups: Any, keys: Any, values: Any) -> None:
         places[row] = (np.uint64(keys[row]) * _GOLDEN) >> shift
     for row in range(len(keys)):
         if row + _AHEAD < len(keys):
-            prefetch_to_write(base + np.int64(places[row + _AHEAD]) * width)
+            prefetch(base + np.int64(places[row + _AHEAD]) * width)
         place, key = places[row], keys[row] + 1
         while groups[place].key != key and groups[place].key != 0:
             place = (place + np.uint64(1)) & mask
