@@ -1,4 +1,7 @@
-"""Durations as users write them: Spark's texts, `timedelta`, or milliseconds."""
+"""Durations as users write them: texts, `timedelta`, or milliseconds.
+
+Every argument that is a duration is read here, so all of them take the same.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from ...configs.errors import InputError
 __all__ = ["Duration", "describe_ns", "duration_ns"]
 
 Duration: TypeAlias = str | datetime.timedelta | int | float
-"""A text such as "10 seconds" or "1 minute 30 seconds", a `timedelta`, or milliseconds."""
+"""A text such as "10 seconds", "200 ms" or "1 min 30 s", a `timedelta`, or milliseconds."""
 
 NS_PER_US = 1_000
 _NS_MAX = (1 << 63) - 1
@@ -27,7 +30,25 @@ _NS_PER_UNIT = {
     "day": 86_400 * 1_000_000_000,
     "week": 7 * 86_400 * 1_000_000_000,
 }
-_PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]+)", re.IGNORECASE)
+_SHORT_FORMS = {
+    "ns": "nanosecond",
+    "us": "microsecond",
+    "µs": "microsecond",  # the micro sign
+    "μs": "microsecond",  # the Greek letter
+    "ms": "millisecond",
+    "s": "second",
+    "sec": "second",
+    "secs": "second",
+    "min": "minute",
+    "mins": "minute",
+    "h": "hour",
+    "hr": "hour",
+    "hrs": "hour",
+    "d": "day",
+    "w": "week",
+}
+"""Without "m", which is a minute to some and a month to others."""
+_PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-zµμ]+)", re.IGNORECASE)
 
 
 def duration_ns(value: object, what: str) -> int:
@@ -80,12 +101,13 @@ def _of_text(text: str, what: str) -> Fraction:
         part = _PART.match(rest, at)
         if part is None:
             break
-        unit = "second" if part[2].lower() == "s" else part[2].lower().removesuffix("s")
+        word = part[2].lower()
+        unit = _SHORT_FORMS.get(word) or word.removesuffix("s")
         if unit in ("month", "year"):
             msg = f"{what} is {text!r}: months and years differ in length; write days"
             raise InputError(msg)
         if unit not in _NS_PER_UNIT:
-            units = ", ".join(_NS_PER_UNIT)
+            units = ", ".join([*_NS_PER_UNIT, "or ns, us, ms, s, min, h, d, w"])
             msg = f"{what} is {text!r}: {part[2]!r} is no unit; use {units}"
             raise InputError(msg)
         total += Fraction(Decimal(part[1])) * _NS_PER_UNIT[unit]

@@ -1,4 +1,4 @@
-"""Slices against the definition of windows, over all of 64-bit time; durations as in Spark."""
+"""Slices against the definition of windows, over all of 64-bit time; durations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.operators.windows.model import windows_of
-from whale_ray.configs.errors import BadRowError
+from whale_ray.configs.errors import BadRowError, InputError
 from whale_ray.operators.windows.durations import describe_ns, duration_ns
 from whale_ray.operators.windows.slices import ColumnSlices, TimeSlices
 from whale_ray.operators.windows.specifications import TimeWindow
@@ -69,6 +69,10 @@ def test_slices_are_open_as_long_as_one_of_their_windows_is(window, watermark):
         ("1 week", 7 * 86_400 * 10**9),
         ("1.5 seconds", 1_500_000_000),
         ("250milliseconds", 250_000_000),
+        ("200 ms", 200_000_000),
+        ("5 min 1 s", 301 * 10**9),
+        ("1h30mins", 5400 * 10**9),
+        ("3 µs", 3_000),
         ("-10 minutes", -600 * 10**9),
         (datetime.timedelta(days=1, microseconds=1), 86_400 * 10**9 + 1_000),
         (1500, 1_500_000_000),
@@ -78,6 +82,12 @@ def test_slices_are_open_as_long_as_one_of_their_windows_is(window, watermark):
 )
 def test_durations(given_as, ns):
     assert duration_ns(given_as, "gap") == ns
+
+
+@pytest.mark.parametrize("text", ["5 m", "5 ss", "5", "ms", "5 ms or so"])
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(InputError, match=f"gap is '{text}': .*(is no unit|a number and a unit)"):
+        duration_ns(text, "gap")
 
 
 def test_durations_are_shown_in_the_largest_unit_that_fits():
