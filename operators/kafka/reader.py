@@ -123,7 +123,7 @@ class KafkaReader(SourceReader):
         )
         consumer = self._consumer
         self._watch = PartitionWatch(
-            lambda: [one for topic in topics for one in partitions_of(consumer, topic, _MEETING_S)],
+            lambda: self._all_partitions(consumer),
             confluent_kafka.KafkaException,
             self._clock,
             int(rules.find_partitions_s * _NS_PER_S),
@@ -325,16 +325,30 @@ class KafkaReader(SourceReader):
                 raise InputError(self._explain(error))
 
     def _meet_brokers(self, consumer: confluent_kafka.Consumer) -> None:
-        """Learn who leads the partitions, which saves half a second of asking where they begin."""
-        if any(one.next == BEGINNING for one in self._reading.values()):
-            with suppress(self._kafka.KafkaException):  # it continues trying by itself
-                consumer.list_topics(timeout=_MEETING_S)
+        """Learn who leads the partitions, which saves half a second of asking where they begin.
 
-    def _add_new(self, consumer: confluent_kafka.Consumer, partitions: Iterable[Partition]) -> None:
+        A source without an end also takes the partitions that are there since the job was submitted
+        or made its checkpoint: found later, their rows would be behind those of the others.
+        """
+        if self._bounded and all(one.next != BEGINNING for one in self._reading.values()):
+            return
+        with suppress(self._kafka.KafkaException):  # it continues trying by itself
+            found = self._all_partitions(consumer)
+            if not self._bounded:
+                self._note_new(found)
+
+    def _all_partitions(self, consumer: confluent_kafka.Consumer) -> list[Partition]:
+        return [one for topic in self._topics for one in partitions_of(consumer, topic, _MEETING_S)]
+
+    def _note_new(self, partitions: Iterable[Partition]) -> list[Partition]:
+        """Note and return the partitions of this instance that are not read yet."""
         mine = owned(partitions, self._topics, self._context.instance, self._context.parallelism)
         new = [partition for partition in mine if partition not in self._reading]
-        for partition in new:
-            self._reading[partition] = _Reading(BEGINNING, None)
+        self._reading |= {partition: _Reading(BEGINNING, None) for partition in new}
+        return new
+
+    def _add_new(self, consumer: confluent_kafka.Consumer, partitions: Iterable[Partition]) -> None:
+        new = self._note_new(partitions)
         if new:
             consumer.incremental_assign(self._assignment(new))
 

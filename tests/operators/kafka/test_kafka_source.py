@@ -312,12 +312,18 @@ def test_new_partitions_are_read_from_their_beginning(
             module, "partitions_of", lambda *args: whole(*args)[: shown[0]], raising=True
         )
     source = source_of(cluster, topic, find_partitions_s=0.001, start="latest")
+    seldom = source_of(cluster, topic, find_partitions_s=3600)
     reader = open_reader(source)
     cluster.write(topic, numbers(8, 12))
     assert sorted_numbers(rows_of(reader, rows=2)) == [8, 9]
     shown[0] = 4
     assert sorted_numbers(rows_of(reader, rows=6)) == [2, 3, 6, 7, 10, 11]
     assert reader.position() == {topic: {str(n): 3 for n in range(PARTITIONS)}}
+    reader.close()
+    # Those that appeared since a checkpoint are there from the first row on.
+    reader = open_reader(seldom, positions=[{topic: {"0": 3, "1": 3}}])
+    assert reader.splits() == {f"{topic}/{number}": True for number in range(PARTITIONS)}
+    assert sorted_numbers(rows_of(reader, rows=6)) == [2, 3, 6, 7, 10, 11]
     reader.close()
 
 
