@@ -20,7 +20,7 @@ SUITES = {
     "ride-hailing": "the application at 16 matching instances, and what bounds it",
     "one-to-many": "every row to up to 480 instances on 30 hosts: modes, trees, peers",
     "dynamic": "a load that changes, and the multicast tree that follows it",
-    "optimizer": "predictions beside measurements; tuple by tuple against optimized",
+    "optimizer": "predictions beside measurements; single rows against optimized",
     "options-market": "the application's placements, stage by stage, and the highest rate of each",
 }
 

@@ -19,7 +19,7 @@ __all__ = ["fixed_dop", "in_batches_of", "in_full_slices", "with_choices"]
 def in_batches_of(logical: LogicalPlan, rows: int | None) -> LogicalPlan:
     """Return a topology all of whose streams have batches of so many rows at most.
 
-    With 1 it works tuple by tuple; None is the user's own choice.
+    With 1 it sends single rows; None is the user's own choice.
     """
     if rows is None:
         return logical

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["VARIANTS", "CheckedPrediction", "Tuned", "compare", "readable", "tune"]
 
-TUPLE_BY_TUPLE, AS_IT_IS, OPTIMIZED = "tuple by tuple", "as it is", "optimized"
-VARIANTS = (TUPLE_BY_TUPLE, AS_IT_IS, OPTIMIZED)
+SINGLE_ROWS, AS_IT_IS, OPTIMIZED = "single rows", "as it is", "optimized"
+VARIANTS = (SINGLE_ROWS, AS_IT_IS, OPTIMIZED)
 """What is compared: messages of one row each, the user's own choices, and the optimizer's."""
 
 _LATENCY_LENGTH = TrialLength(warm_up_s=0.2, measured_s=0.6, wall_s=4.0)
@@ -66,7 +66,7 @@ class Tuned:
         """Return one of `VARIANTS`."""
         if name == OPTIMIZED:
             return self.logical
-        return in_batches_of(self.given, 1) if name == TUPLE_BY_TUPLE else self.given
+        return in_batches_of(self.given, 1) if name == SINGLE_ROWS else self.given
 
     def predict(self, name: str, rate_per_s: float | None = None) -> Prediction:
         """Return what a variant is predicted to do, its latency at a rate (of all sources)."""
@@ -225,4 +225,4 @@ def compare(
 def _batches(rows: int | None) -> str:
     if rows is None:
         return "full slices"
-    return "tuple by tuple" if rows == 1 else f"batches of {rows} rows"
+    return "single rows" if rows == 1 else f"batches of {rows} rows"

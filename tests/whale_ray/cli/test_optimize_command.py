@@ -12,7 +12,7 @@ from whale_ray.cli.main import main
 from whale_ray.tuning.optimizing import (
     AS_IT_IS,
     OPTIMIZED,
-    TUPLE_BY_TUPLE,
+    SINGLE_ROWS,
     CheckedPrediction,
 )
 
@@ -71,7 +71,7 @@ def test_the_options_market_is_measured_as_it_would_run(monkeypatch):
 def test_an_optimized_topology_that_is_slower_is_told(after, line):
     found = [
         CheckedPrediction(name, 1.0, measured, wall_per_s=1.0)
-        for name, measured in ((TUPLE_BY_TUPLE, 1.0), (AS_IT_IS, 100.0), (OPTIMIZED, after))
+        for name, measured in ((SINGLE_ROWS, 1.0), (AS_IT_IS, 100.0), (OPTIMIZED, after))
     ]
     assert line in (told := optimize_measured._slower(found) or "")
     assert bool(line) == bool(told)

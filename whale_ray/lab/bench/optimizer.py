@@ -1,12 +1,12 @@
 """`whale-ray bench optimizer`: predictions beside measurements, and what the optimizer gains.
 
-Each topology is calibrated in trials, optimized, and run again: tuple by tuple (one row a message)
+Each topology is calibrated in trials, optimized, and run again: with single rows (one a message)
 and optimized. Rates are of processor time, since a shared machine's clock says little: what the
 busiest worker, or all cores together, can carry. The simulated operators are busy for a given time
 (Aeolus, section III), those of Linear Road and of the tweets are real.
 
 Aims: predictions of the optimized topology within 20 % of what is measured; for Linear Road and
-tweets ten times the throughput of tuple by tuple.
+tweets ten times the throughput of single rows.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def run(*, quick: bool, only: str | None = None) -> BenchReport:
         tuple(rows),
         (
             "value: rows that the sources read per second of processor time.",
-            "ratio: of predictions to what was measured, else to tuple by tuple.",
+            "ratio: of predictions to what was measured, else to single rows.",
             f"load while it ran, at the end: {os.getloadavg()[0]:.1f} runnable processes",
         ),
     )
@@ -140,13 +140,13 @@ def _topologies(only: str | None) -> Iterator[Benched]:
 
 
 def _measured(one: Benched, *, quick: bool) -> Iterator[BenchRow]:
-    from ...tuning.optimizing import OPTIMIZED, TUPLE_BY_TUPLE, compare, readable, tune
+    from ...tuning.optimizing import OPTIMIZED, SINGLE_ROWS, compare, readable, tune
 
     settings = Settings()
     batches = (None, 1, 64) if quick else (None, 1, 8, 64)
     with one.open() as logical, readable(logical, settings) as prepared:
         tuned = tune(prepared, settings, WORKERS, length=one.length, batches=batches)
-        variants = (TUPLE_BY_TUPLE, OPTIMIZED)
+        variants = (SINGLE_ROWS, OPTIMIZED)
         single, best = compare(tuned, variants, latency=False, length=one.length)
     for found in (single, best):
         yield _prediction(one, found, has_aim=found is best)
@@ -156,11 +156,11 @@ def _measured(one: Benched, *, quick: bool) -> Iterator[BenchRow]:
         best.measured_per_s,
         "rows/s",
         best.measured_per_s / single.measured_per_s if single.measured_per_s else None,
-        "tuple by tuple",
+        "single rows",
         _GAIN if one.is_the_paper_s else None,
         also={
             "rows/s by the clock": best.wall_per_s,
-            "rows/s by the clock, tuple by tuple": single.wall_per_s,
+            "rows/s by the clock, single rows": single.wall_per_s,
         },
     )
 
