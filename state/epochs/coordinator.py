@@ -6,7 +6,7 @@ A pure state machine: `handle` takes an event and the time, and returns the acti
 
     IDLE ──► BEGUN ──────────► WRITING ──► DURABLE ──► IDLE
              snapshots of      manifest    commit of
-             all tasks                     all sinks
+             participants                  all sinks
                │                  │
                └── FORGOTTEN ◄────┘  failed, or too late
 
@@ -36,12 +36,12 @@ from .coordinator_events import (
     ManifestFailed,
     ManifestWritten,
     Part,
+    Participant,
+    ParticipantEnded,
     ReleaseEpoch,
     SavepointRequested,
     SnapshotFailed,
     SnapshotWritten,
-    Task,
-    TaskEnded,
     TimePassed,
     WriteManifest,
 )
@@ -60,19 +60,24 @@ class EpochPhase(Enum):
 
 
 class EpochCoordinator:
-    """Leads the tasks of one attempt through epochs; see the module's diagram.
+    """Leads the participants of one attempt through epochs; see the module's diagram.
 
-    Once all tasks have ended, a last epoch begins at once.
+    Once all participants have ended, a last epoch begins at once.
 
     Args:
         rules: when epochs begin, and how long they may take.
-        tasks: all tasks of the job.
+        participants: all participants of the job.
         last: the newest number that an epoch of this job may have had; 0 for a new job.
         now_ms: the time.
     """
 
     def __init__(
-        self, rules: EpochRules, tasks: Collection[Task], *, last: int = 0, now_ms: int
+        self,
+        rules: EpochRules,
+        participants: Collection[Participant],
+        *,
+        last: int = 0,
+        now_ms: int,
     ) -> None:
         self._rules = rules
         self.phase = EpochPhase.IDLE
@@ -83,11 +88,11 @@ class EpochCoordinator:
         self.failures = 0
         """How many epochs were forgotten since the last one that counts."""
         self.over = False
-        """Whether the last epoch is committed: all tasks have ended or were stopped."""
-        self._tasks = frozenset(tasks)
-        self._ended: dict[Task, TaskEnded] = {}
-        self._aligned: set[Task] = set()
-        self._parts: dict[Task, Part] = {}
+        """Whether the last epoch is committed: all participants have ended or were stopped."""
+        self._participants = frozenset(participants)
+        self._ended: dict[Participant, ParticipantEnded] = {}
+        self._aligned: set[Participant] = set()
+        self._parts: dict[Participant, Part] = {}
         self._asked: SavepointRequested | None = None
         self._serves: SavepointRequested | None = None  # what the present epoch was asked for
         self._is_last = False
@@ -110,7 +115,7 @@ class EpochCoordinator:
         """Take an event and return what is to be done, in order.
 
         Raises:
-            ProtocolError: a task that is not the job's, or the answer to what was not asked for.
+            ProtocolError: a stranger among the participants, or an answer that nobody asked for.
         """
         match event:
             case TimePassed():
@@ -118,22 +123,22 @@ class EpochCoordinator:
             case SavepointRequested():
                 self._ask(event)
                 return self._tick(now_ms)
-            case Aligned(task, epoch):
-                self._check(task)
+            case Aligned(participant, epoch):
+                self._check(participant)
                 if self._is_begun(epoch):
-                    self._aligned.add(task)
+                    self._aligned.add(participant)
                 return []
-            case SnapshotWritten(task, epoch, part):
-                self._check(task)
+            case SnapshotWritten(participant, epoch, part):
+                self._check(participant)
                 if self._is_begun(epoch):
-                    self._parts[task] = part
+                    self._parts[participant] = part
                 return self._write_if_whole()
-            case SnapshotFailed(task, epoch, reason):
-                self._check(task)
+            case SnapshotFailed(participant, epoch, reason):
+                self._check(participant)
                 return self._forget(reason, now_ms) if self._is_begun(epoch) else []
-            case TaskEnded(task):
-                self._check(task)
-                self._ended[task] = event
+            case ParticipantEnded(participant):
+                self._check(participant)
+                self._ended[participant] = event
                 return self._write_if_whole() or self._tick(now_ms)
             case ManifestWritten(epoch):
                 self._expect(EpochPhase.WRITING, epoch, self.epoch)
@@ -161,11 +166,11 @@ class EpochCoordinator:
         return self._begin_due_ms()
 
     @property
-    def missing(self) -> tuple[frozenset[Task], frozenset[Task]]:
-        """The tasks that have not got the present marker, and those without a snapshot yet."""
+    def missing(self) -> tuple[frozenset[Participant], frozenset[Participant]]:
+        """The participants without the present marker, and those without a snapshot yet."""
         if self.phase is not EpochPhase.BEGUN:
             return frozenset(), frozenset()
-        unwritten = self._tasks - self._parts.keys() - self._ended_before(self.epoch).keys()
+        unwritten = self._participants - self._parts.keys() - self._ended_before(self.epoch).keys()
         return unwritten - self._aligned, unwritten
 
     # --- the way of an epoch ----------------------------------------------------------------------
@@ -179,7 +184,10 @@ class EpochCoordinator:
         if self.phase is EpochPhase.DURABLE:
             return self._commit.again()
         late, unwritten = self.missing
-        what = f"{len(late)} tasks have not got its marker, {len(unwritten)} not written a snapshot"
+        what = (
+            f"of {len(self._participants)} participants (a stage on a worker each), {len(late)}"
+            f" have not got its marker, {len(unwritten)} not written a snapshot"
+        )
         return self._forget(f"after {self._rules.timeout_ms} ms, {what}", now_ms)
 
     def _begin_due_ms(self) -> int:
@@ -230,19 +238,21 @@ class EpochCoordinator:
 
     @property
     def _all_ended(self) -> bool:
-        return len(self._ended) == len(self._tasks)
+        return len(self._ended) == len(self._participants)
 
-    def _ended_before(self, epoch: int) -> dict[Task, Part]:
-        """Return the parts of tasks that ended before they got an epoch's marker."""
-        return {task: end.part for task, end in self._ended.items() if end.behind < epoch}
+    def _ended_before(self, epoch: int) -> dict[Participant, Part]:
+        """Return the parts of participants that ended before they got an epoch's marker."""
+        return {
+            participant: end.part for participant, end in self._ended.items() if end.behind < epoch
+        }
 
     def _is_begun(self, epoch: int) -> bool:
-        """Whether what a task tells of an epoch still matters: else it is forgotten."""
+        """Whether what a participant tells of an epoch still matters: else it is forgotten."""
         return self.phase is EpochPhase.BEGUN and epoch == self.epoch
 
-    def _check(self, task: Task) -> None:
-        if task not in self._tasks:
-            msg = f"task {task!r} takes no part in the epochs of this attempt"
+    def _check(self, participant: Participant) -> None:
+        if participant not in self._participants:
+            msg = f"participant {participant!r} takes no part in the epochs of this attempt"
             raise ProtocolError(msg)
 
     def _expect(self, phase: EpochPhase, epoch: int, expected: int) -> None:

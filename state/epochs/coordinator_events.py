@@ -1,6 +1,6 @@
 """What the coordinator of epochs takes (events), and what it wants to be done (actions).
 
-A task is a stage on one worker; it takes snapshots and, if it has a sink, stages its output.
+A participant is a stage on one worker; it takes snapshots and, if it has a sink, stages its output.
 """
 
 from __future__ import annotations
@@ -8,45 +8,45 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
-Task = Hashable
+Participant = Hashable
 Part = object
-"""What one task adds to a manifest; the coordinator passes it on without looking into it."""
+"""What a participant adds to a manifest; the coordinator passes it on without looking into it."""
 
 
 @dataclass(frozen=True)
 class Aligned:
-    """Event: all inputs of a task have come to the epoch's marker, and it has passed it on."""
+    """Event: all inputs of a participant have come to the marker, and it has passed it on."""
 
-    task: Task
+    participant: Participant
     epoch: int
 
 
 @dataclass(frozen=True)
 class SnapshotWritten:
-    """Event: a task's snapshot is in the store, and what its sink has staged can be committed."""
+    """Event: a snapshot is in the store, and what a sink has staged for it can be committed."""
 
-    task: Task
+    participant: Participant
     epoch: int
     part: Part
 
 
 @dataclass(frozen=True)
 class SnapshotFailed:
-    """Event: a task could not write its snapshot, or stage its output."""
+    """Event: a participant could not write its snapshot, or stage its output."""
 
-    task: Task
+    participant: Participant
     epoch: int
     reason: str
 
 
 @dataclass(frozen=True)
-class TaskEnded:
-    """Event: a task's inputs have ended. `part` is its part of all epochs after `behind`.
+class ParticipantEnded:
+    """Event: a participant's inputs have ended. `part` is its part of all epochs after `behind`.
 
     That is the last epoch of which it has taken a snapshot, which may still be being written.
     """
 
-    task: Task
+    participant: Participant
     behind: int
     part: Part
 
@@ -97,7 +97,7 @@ Event = (
     Aligned
     | SnapshotWritten
     | SnapshotFailed
-    | TaskEnded
+    | ParticipantEnded
     | ManifestWritten
     | ManifestFailed
     | Committed
@@ -117,7 +117,7 @@ class BeginEpoch:
 
 @dataclass(frozen=True)
 class ForgetEpoch:
-    """Action: all tasks end the alignment of the epoch, and ignore its markers.
+    """Action: all participants end the alignment of the epoch, and ignore its markers.
 
     What sinks staged for it is committed with the next epoch that counts. Its manifest may still
     turn up, if it is unknown whether it was written: what it names is kept until `ReleaseEpoch`.
@@ -136,7 +136,7 @@ class WriteManifest:
 
     epoch: int
     previous: int
-    parts: Mapping[Task, Part]
+    parts: Mapping[Participant, Part]
 
 
 @dataclass(frozen=True)

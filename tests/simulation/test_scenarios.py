@@ -153,7 +153,7 @@ def test_the_epochs_scenario_covers_all_of_its_events():
     for seed in range(100):
         job = epochs.play(Simulator(seed))
         seen += job.seen
-        stopped += any(task.stopped for task in job.tasks.values())
+        stopped += any(one.stopped for one in job.participants.values())
     for phase in EpochPhase:
         assert seen[f"killed while {phase.name}"] >= 2, phase
     assert seen["ForgetEpoch"] > 50
@@ -248,10 +248,10 @@ def keep_what_a_dead_relay_was_told(watermarks: WatermarkExchange, host: int) ->
     """Send its successor only what changes from now on."""
 
 
-def pass_on_one_by_one(task: epochs.Task, marker: epochs.Marker) -> None:
-    """Let the producers of a task go on before the markers of all of them are written."""
-    PASS_ON(task, marker)
-    for ring in task.outputs:
+def pass_on_one_by_one(participant: epochs.Participant, marker: epochs.Marker) -> None:
+    """Let the producers of a participant go on before the markers of all of them are written."""
+    PASS_ON(participant, marker)
+    for ring in participant.outputs:
         if len(ring.frames) >= 2 and ring.frames[-2][1] == marker:
             ring.frames.rotate(1)
 
@@ -282,8 +282,8 @@ def resume_without_a_commit(coordinator: EpochCoordinator, epoch: int) -> list[A
 
 
 def count_the_end_for_every_epoch(coordinator: EpochCoordinator, epoch: int) -> dict[Any, Any]:
-    """Do not wait for the snapshot of a task that ended behind the marker."""
-    return {task: end.part for task, end in coordinator._ended.items()}
+    """Do not wait for the snapshot of a participant that ended behind the marker."""
+    return {one: end.part for one, end in coordinator._ended.items()}
 
 
 def remove_what_the_newest_does_not_list(
@@ -355,7 +355,7 @@ def pass_watermarks_on_before_groups(partial: PartialNode, watermark_ns: int) ->
     ADVANCE(partial, watermark_ns)
 
 
-PASS_ON = epochs.Task.pass_on
+PASS_ON = epochs.Participant.pass_on
 ADVANCE = PartialNode.advance
 REMOVABLE_CHUNKS = retention.removable_chunks
 KEPT_MANIFESTS = retention.kept_manifests
@@ -379,7 +379,7 @@ FAULTS: list[tuple[str, type | ModuleType, str, Callable[..., Any]]] = [
     ("multicast", SourceFloors, "acknowledge", forget_pinned_floors),
     ("multicast", SwitchVertex, "_move", move_without_a_cut),
     ("multicast", WatermarkExchange, "forget", keep_what_a_dead_relay_was_told),
-    ("epochs", epochs.Task, "pass_on", pass_on_one_by_one),
+    ("epochs", epochs.Participant, "pass_on", pass_on_one_by_one),
     ("epochs", EpochAligner, "waits", read_on_behind_the_marker),
     ("epochs", EpochAligner, "forget", remember_what_is_forgotten),
     ("epochs", EpochCoordinator, "_write_if_whole", commit_before_the_manifest),

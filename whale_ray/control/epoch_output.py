@@ -1,9 +1,9 @@
 """What sinks have staged at epochs, from the snapshots of workers to manifests and commits. Pure.
 
 A part of a sink's output is made visible by one epoch, although workers may name it several times:
-a task that has ended belongs to all later epochs, and one that has not heard that an epoch counts
-names its output again. In a bounded job nothing is visible before the end: each manifest names all
-that was staged so far.
+a participant that has ended belongs to all later epochs, and one that has not heard that an epoch
+counts names its output again. In a bounded job nothing is visible before the end: each manifest
+names all that was staged so far.
 """
 
 from __future__ import annotations

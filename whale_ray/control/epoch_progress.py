@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..state.epochs.coordinator_events import Task, TaskEnded
+from ..state.epochs.coordinator_events import Participant, ParticipantEnded
 from ..state.epochs.messages import RestorePoint
 
 
@@ -16,11 +16,11 @@ class EpochProgress:
     Attributes:
         last: the newest number that an epoch may have had.
         restore: the newest epoch that counts, from which an attempt goes on; None: from the start.
-        ended: the tasks that have ended in the present attempt.
+        ended: the participants that have ended in the present attempt.
         stops: whether the job is to be stopped with a savepoint.
     """
 
     last: int = 0
     restore: RestorePoint | None = None
-    ended: Mapping[Task, TaskEnded] = field(default_factory=dict)
+    ended: Mapping[Participant, ParticipantEnded] = field(default_factory=dict)
     stops: bool = False

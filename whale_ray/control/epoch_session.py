@@ -28,7 +28,7 @@ from .savepoints import Savepoints
 
 FleetCall = Callable[[int, int, str, tuple[object, ...]], None]
 
-_NEWS = (events.Aligned, events.SnapshotWritten, events.SnapshotFailed, events.TaskEnded)
+_NEWS = (events.Aligned, events.SnapshotWritten, events.SnapshotFailed, events.ParticipantEnded)
 _NS_PER_MS = 1_000_000
 
 _log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class EpochSession:
     ) -> None:
         plan = assignment.plan
         self._workers = plan.workers
-        self._tasks = frozenset((s.id, worker) for s in plan.stages for worker in s.workers)
+        self._participants = frozenset((s.id, worker) for s in plan.stages for worker in s.workers)
         self._rules = epoch_rules(assignment.settings.checkpoints)
         self._bounded = job_is_bounded(assignment)
         self._call = call
@@ -76,7 +76,7 @@ class EpochSession:
         self._attempt = -1
         self._coordinator: EpochCoordinator | None = None
         self._last = 0
-        self._ended: dict[events.Task, events.TaskEnded] = {}
+        self._ended: dict[events.Participant, events.ParticipantEnded] = {}
         self._inherited: EpochProgress | None = None
         self._begun_ns: int | None = None
         self._is_stop = False
@@ -125,7 +125,7 @@ class EpochSession:
         self._last = max(self._last, restored)
         self._metrics = replace(self._metrics, restored=restored)
         coordinator = EpochCoordinator(
-            self._rules, self._tasks, last=self._last, now_ms=now_ns // _NS_PER_MS
+            self._rules, self._participants, last=self._last, now_ms=now_ns // _NS_PER_MS
         )
         self._coordinator = coordinator
         inherited, self._inherited = self._inherited, None
@@ -151,8 +151,8 @@ class EpochSession:
 
     @property
     def awaited(self) -> int:
-        """How many tasks have not said that they have ended."""
-        return len(self._tasks) - len(self._ended)
+        """How many participants have not said that they have ended."""
+        return len(self._participants) - len(self._ended)
 
     # --- turns ------------------------------------------------------------------------------------
 
@@ -181,8 +181,8 @@ class EpochSession:
         coordinator = self._coordinator
         if coordinator is None:
             return
-        if isinstance(event, events.TaskEnded):
-            self._ended[event.task] = event
+        if isinstance(event, events.ParticipantEnded):
+            self._ended[event.participant] = event
             self._write_down()
         was_over = coordinator.over
         actions = coordinator.handle(event, now_ns // _NS_PER_MS)
@@ -195,7 +195,7 @@ class EpochSession:
             self._told.append(EpochsOver(self._attempt, stopped=self._is_stop))
 
     def _note_aligned(self, coordinator: EpochCoordinator, now_ns: int) -> None:
-        """Measure how long the markers took, once they have come to all tasks."""
+        """Measure how long the markers took, once they have come to all participants."""
         late, _ = coordinator.missing
         if not late and not self._is_aligned and self._begun_ns is not None:
             self._is_aligned = True

@@ -162,7 +162,7 @@ class EpochWriter:
             raise OutputError(msg)
 
     def inherit(self, name: str, ended: Iterable[events.Part] = ()) -> None:
-        """Go on from a manifest; `ended` has the parts of tasks that ended before it."""
+        """Go on from a manifest; `ended` has the parts of participants that ended before it."""
         self.manifest = self._store.read_manifest(name)
         self._output.count(self.manifest, parts_of(ended))
         self.restore_point = RestorePoint(self._store.url, name, self.manifest.epoch)
@@ -172,7 +172,7 @@ class EpochWriter:
         self._background.forget()
 
     def keep(self, ended: Iterable[events.Part]) -> None:
-        """Publish what tasks that have ended name, too, although the last epoch does not count."""
+        """Publish also what ended participants name, although the last epoch does not count."""
         self._output.keep(parts_of(ended))
 
     # --- the steps of an epoch --------------------------------------------------------------------
@@ -279,7 +279,7 @@ class EpochWriter:
 
 
 def parts_of(snapshots: Iterable[events.Part]) -> tuple[OperatorPart, ...]:
-    """Return the parts of operators in those of tasks."""
+    """Return the parts of operators in those of participants."""
     found: list[OperatorPart] = []
     for part in snapshots:
         assert isinstance(part, tuple)

@@ -350,7 +350,7 @@ class Supervisor:
         limit_ms = self._assignment.settings.runtime.drain_timeout_ms
         if now_ns - since_ns < limit_ms * 1_000_000:
             return []
-        lost = f"{epochs.awaited} tasks ended without a last snapshot"
+        lost = f"{epochs.awaited} stages on workers ended without a last snapshot"
         return [e.AttemptLost(self._controller.attempt, lost)]
 
     def _send_addressing(self) -> None:

@@ -2,11 +2,11 @@
 
 ::
 
-    marker in every ring ──► marker into every ring out ──► snapshot of every unit ──► read on
+    marker in every ring ──► marker into every ring out ──► snapshot of every task ──► read on
 
-The units of a stage on a worker share the rings into which they write. So they take their snapshots
+The tasks of a stage on a worker share the rings into which they write. So they take their snapshots
 together, and none is called again before the markers of all are in the rings (the *sibling rule*,
-`state.epochs.aligner`): a unit whose ring is full keeps the others waiting. `StageTask.paused`
+`state.epochs.aligner`): a task whose ring is full keeps the others waiting. `StageTask.paused`
 keeps rings, deadlines and sources away from them meanwhile. The marker is sent before the snapshot
 is taken, which emits nothing, so that downstream stages can align meanwhile.
 
@@ -62,25 +62,29 @@ class TakenSnapshot:
 class SnapshotOutlet(Protocol):
     """Where a stage tells how far it is, and where its snapshots go; no call may wait."""
 
-    def aligned(self, task: tuple[int, int], epoch: int) -> None:
+    def aligned(self, participant: tuple[int, int], epoch: int) -> None:
         """Learn that all inputs have come to the marker, and that it has been passed on."""
 
-    def taken(self, task: tuple[int, int], epoch: int, parts: tuple[TakenSnapshot, ...]) -> None:
+    def taken(
+        self, participant: tuple[int, int], epoch: int, parts: tuple[TakenSnapshot, ...]
+    ) -> None:
         """Take the snapshot of an epoch, which is to be written."""
 
-    def failed(self, task: tuple[int, int], epoch: int, reason: str) -> None:
+    def failed(self, participant: tuple[int, int], epoch: int, reason: str) -> None:
         """Learn that the snapshot of an epoch could not be taken."""
 
-    def ended(self, task: tuple[int, int], behind: int, parts: tuple[TakenSnapshot, ...]) -> None:
-        """Take the last snapshot of units that have all ended, after this epoch."""
+    def ended(
+        self, participant: tuple[int, int], behind: int, parts: tuple[TakenSnapshot, ...]
+    ) -> None:
+        """Take the last snapshot of tasks that have all ended, after this epoch."""
 
 
 class StageEpochs:
-    """The epochs of a stage on a worker, whose `units` are all that it runs there.
+    """The epochs of a stage on a worker, whose `tasks` are all that it runs there.
 
     Args:
-        task: its name towards the coordinator: stage and worker.
-        units: the stage's tasks on this worker.
+        participant: its name towards the coordinator: stage and worker.
+        tasks: of the stage on this worker.
         rings: the producers of each ring that takes part, by the ring's number in the plan.
         injects: whether it is a source's stage whose markers come from the controller.
         last: the epoch that this attempt resumes from; 0 for none.
@@ -89,20 +93,20 @@ class StageEpochs:
 
     def __init__(
         self,
-        task: tuple[int, int],
-        units: Sequence[StageTask],
+        participant: tuple[int, int],
+        tasks: Sequence[StageTask],
         rings: Mapping[int, Sequence[int]],
         outlet: SnapshotOutlet,
         *,
         injects: bool = False,
         last: int = 0,
     ) -> None:
-        self.task = task
+        self.participant = participant
         self.behind = last
         """The last epoch of which it has taken a snapshot."""
         self.ended = False
-        """Whether all its units have ended, and their last snapshot is taken."""
-        self._units = tuple(units)
+        """Whether all its tasks have ended, and their last snapshot is taken."""
+        self._tasks = tuple(tasks)
         self._outlet = outlet
         self._injects = injects
         self._numbers = {ring: number for number, ring in enumerate(rings, int(injects))}
@@ -130,7 +134,7 @@ class StageEpochs:
             self.mark(_CONTROLLER, _CONTROLLER, command.epoch, stop=command.stop)
 
     def forget(self, epoch: int) -> None:
-        """End the alignment of an epoch that does not count; units that it stopped continue.
+        """End the alignment of an epoch that does not count; tasks that it stopped continue.
 
         Sources do not: the stop is tried again with another epoch.
         """
@@ -159,11 +163,11 @@ class StageEpochs:
         epoch = self.aligner.epoch
         if epoch is not None:
             self.aligner.forget(epoch)
-            self._outlet.failed(self.task, epoch, reason)
+            self._outlet.failed(self.participant, epoch, reason)
 
     @property
     def _source_ended(self) -> bool:
-        return all(unit.head_ended for unit in self._units)
+        return all(task.head_ended for task in self._tasks)
 
     # --- the worker's loop ------------------------------------------------------------------------
 
@@ -173,9 +177,9 @@ class StageEpochs:
             return self._release_rings()
         if self.ended:
             return False
-        if all(unit.done for unit in self._units):
+        if all(task.done for task in self._tasks):
             self.ended = True
-            self._outlet.ended(self.task, self.behind, self._snapshots(self.behind + 1))
+            self._outlet.ended(self.participant, self.behind, self._snapshots(self.behind + 1))
             return True
         if self.aligner.epoch is None:
             return False
@@ -190,35 +194,35 @@ class StageEpochs:
     def aligned(self) -> bool:
         """Whether the snapshot is due: all rings are held, all tables complete, all rows out."""
         return self.aligner.aligned and all(
-            unit.tables_ready and not unit.has_more for unit in self._units
+            task.tables_ready and not task.has_more for task in self._tasks
         )
 
     def _pass_on(self, now_ns: int) -> None:
-        """Pass the marker on and take the snapshot; keep the units waiting until both are done."""
+        """Pass the marker on and take the snapshot; keep the tasks waiting until both are done."""
         epoch = self.behind = self.aligner.pass_on()
         if self._stop:
             self._stopped_at = epoch
-            for unit in self._units:
-                unit.suspend()
+            for task in self._tasks:
+                task.suspend()
         self._passing = True
-        for unit in self._units:
-            unit.paused = True
-            unit.empty_for_marker()
-            for writer in unit.writers:
+        for task in self._tasks:
+            task.paused = True
+            task.empty_for_marker()
+            for writer in task.writers:
                 writer.mark_epoch(epoch, stop=self._stop)
                 writer.pump(now_ns)
-        self._outlet.aligned(self.task, epoch)
+        self._outlet.aligned(self.participant, epoch)
         try:
-            self._outlet.taken(self.task, epoch, self._snapshots(epoch))
+            self._outlet.taken(self.participant, epoch, self._snapshots(epoch))
         except AttemptLostError:
             raise  # what an earlier epoch needs is gone
         except WhaleError as error:
-            self._outlet.failed(self.task, epoch, str(error))
+            self._outlet.failed(self.participant, epoch, str(error))
         self._release_rings()
 
     def _release_rings(self) -> bool:
-        """Let the units be called again if their markers are in the rings; return whether so."""
-        if not all(writer.caught_up for unit in self._units for writer in unit.writers):
+        """Let the tasks be called again if their markers are in the rings; return whether so."""
+        if not all(writer.caught_up for task in self._tasks for writer in task.writers):
             return False
         self._passing = False
         self._go_on()
@@ -226,19 +230,19 @@ class StageEpochs:
 
     def _go_on(self) -> None:
         if not self._passing and self._stopped_at is None:
-            for unit in self._units:
-                unit.paused = False
+            for task in self._tasks:
+                task.paused = False
 
     def _snapshots(self, epoch: int) -> tuple[TakenSnapshot, ...]:
-        """Return the snapshots of all units; raises WhaleError if one cannot be taken.
+        """Return the snapshots of all tasks; raises WhaleError if one cannot be taken.
 
         What other sinks have staged by then is kept for the next epoch.
         """
         failed: WhaleError | None = None
         taken: list[TakenSnapshot] = []
-        for unit in self._units:
+        for task in self._tasks:
             try:
-                for snapshot in unit.snapshot(epoch):
+                for snapshot in task.snapshot(epoch):
                     taken.append(TakenSnapshot(snapshot, self._note_staged(epoch, snapshot)))
             except AttemptLostError:
                 raise

@@ -61,7 +61,7 @@ class StageTask:
         self.side_inputs = dict(side_inputs)
         self.paused = False
         """Whether nothing may be handed to it: the marker of an epoch is on its way to the rings
-        that it shares with other units of its stage."""
+        that it shares with other tasks of its stage."""
         self._head = head
         self._unfed = False
         self._restored = False

@@ -26,9 +26,9 @@ from ..operators.snapshots import OperatorSnapshot, StateChunk
 from ..state import sealed_records
 from ..state.epochs.coordinator_events import (
     Aligned,
+    ParticipantEnded,
     SnapshotFailed,
     SnapshotWritten,
-    TaskEnded,
 )
 from ..state.epochs.manifest import INLINE_BYTES_MAX, ChunkFile, InlineChunk, OperatorPart
 from ..state.epochs.store_names import chunk_name
@@ -46,7 +46,7 @@ _INLINE_BYTES_OF_OBJECT_MAX = 1 << 16
 
 _log = logging.getLogger(__name__)
 
-_Task = tuple[int, int]
+_Participant = tuple[int, int]
 _Object = tuple[str, tuple[int, ...]]
 
 
@@ -66,9 +66,9 @@ class ChunkStore(Protocol):
 
 @dataclass(frozen=True)
 class _Due:
-    """A snapshot that is to be written: of an epoch, or the last one of units that have ended."""
+    """A snapshot that is to be written: of an epoch, or the last one of tasks that have ended."""
 
-    task: _Task
+    participant: _Participant
     epoch: int
     parts: tuple[TakenSnapshot, ...]
     ended: bool
@@ -86,7 +86,7 @@ class SnapshotWriter:
         wake: wakes the worker's loop.
         known: of each object, the files of chunks by identity that the epoch has from which the
             attempt goes on.
-        retry_s: until the last snapshot of units that have ended is tried again; doubles.
+        retry_s: until the last snapshot of tasks that have ended is tried again; doubles.
         closing_s: how long `close` waits for a write under way.
     """
 
@@ -111,7 +111,7 @@ class SnapshotWriter:
         self._wake = wake
         self._retry_s, self._closing_s = retry_s, closing_s
         self._changed = threading.Condition()
-        self._due: dict[tuple[_Task, bool], _Due] = {}  # at most two for each stage
+        self._due: dict[tuple[_Participant, bool], _Due] = {}  # at most two for each stage
         self._writing = self._closed = False
         self._broken: WhaleError | None = None
         self._known: dict[_Object, Mapping[str, ChunkFile]] = dict(known)
@@ -120,23 +120,27 @@ class SnapshotWriter:
 
     # --- the worker's loop ------------------------------------------------------------------------
 
-    def aligned(self, task: _Task, epoch: int) -> None:
+    def aligned(self, participant: _Participant, epoch: int) -> None:
         """See `SnapshotOutlet.aligned`."""
-        self._report(Aligned(task, epoch))
+        self._report(Aligned(participant, epoch))
 
-    def taken(self, task: _Task, epoch: int, parts: tuple[TakenSnapshot, ...]) -> None:
+    def taken(
+        self, participant: _Participant, epoch: int, parts: tuple[TakenSnapshot, ...]
+    ) -> None:
         """See `SnapshotOutlet.taken`."""
         self._kept.remember(epoch, (part.operator for part in parts))
-        self._add(_Due(task, epoch, parts, ended=False))
+        self._add(_Due(participant, epoch, parts, ended=False))
 
-    def failed(self, task: _Task, epoch: int, reason: str) -> None:
+    def failed(self, participant: _Participant, epoch: int, reason: str) -> None:
         """See `SnapshotOutlet.failed`."""
-        self._report(SnapshotFailed(task, epoch, reason))
+        self._report(SnapshotFailed(participant, epoch, reason))
 
-    def ended(self, task: _Task, behind: int, parts: tuple[TakenSnapshot, ...]) -> None:
+    def ended(
+        self, participant: _Participant, behind: int, parts: tuple[TakenSnapshot, ...]
+    ) -> None:
         """See `SnapshotOutlet.ended`."""
         self._kept.remember(behind + 1, (part.operator for part in parts))
-        self._add(_Due(task, behind, parts, ended=True))
+        self._add(_Due(participant, behind, parts, ended=True))
 
     @property
     def idle(self) -> bool:
@@ -177,8 +181,8 @@ class SnapshotWriter:
 
     def _add(self, due: _Due) -> None:
         with self._changed:
-            self._due.pop((due.task, due.ended), None)
-            self._due[due.task, due.ended] = due
+            self._due.pop((due.participant, due.ended), None)
+            self._due[due.participant, due.ended] = due
             self._changed.notify_all()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="snapshots", daemon=True)
@@ -212,16 +216,16 @@ class SnapshotWriter:
         if due.ended:
             return self._last_written(due)
         try:
-            return SnapshotWritten(due.task, due.epoch, self._parts(due))
+            return SnapshotWritten(due.participant, due.epoch, self._parts(due))
         except Exception as error:  # noqa: BLE001  # the job runs on, whatever pickling raises
-            return SnapshotFailed(due.task, due.epoch, _reason(error))
+            return SnapshotFailed(due.participant, due.epoch, _reason(error))
 
     def _last_written(self, due: _Due) -> object:
-        """Write the last snapshot of units that have ended, which is not taken again."""
+        """Write the last snapshot of tasks that have ended, which is not taken again."""
         pause_s = self._retry_s
         for left in reversed(range(_TRIES_MAX)):
             try:
-                return TaskEnded(due.task, due.epoch, self._parts(due))
+                return ParticipantEnded(due.participant, due.epoch, self._parts(due))
             except AttemptLostError as error:  # rows are gone; those who try again read them again
                 self._break(error)
                 return None
@@ -229,16 +233,18 @@ class SnapshotWriter:
                 reason = _reason(error)
             if self._closed:
                 return None
-            _log.warning("the last snapshot of stage %d cannot be written: %s", due.task[0], reason)
-            self._report(SnapshotFailed(due.task, due.epoch + 1, reason))
+            _log.warning(
+                "the last snapshot of stage %d cannot be written: %s", due.participant[0], reason
+            )
+            self._report(SnapshotFailed(due.participant, due.epoch + 1, reason))
             with self._changed:
                 if not left or self._changed.wait_for(lambda: self._closed, pause_s):
                     break
             pause_s *= 2
         self._break(
             OutputError(
-                f"what the operators of stage {due.task[0]} kept at their end could not be written"
-                f" to the folder of checkpoints: {reason}"
+                f"what the operators of stage {due.participant[0]} kept at their end could not be"
+                f" written to the folder of checkpoints: {reason}"
             )
         )
         return None
@@ -309,7 +315,7 @@ class SnapshotWriter:
 
     def _labels(self, due: _Due, kept: OperatorSnapshot) -> tuple[int, str]:
         """Return the epoch for which files are written, and how their names begin."""
-        stage, worker = due.task
+        stage, worker = due.participant
         epoch = due.epoch + 1 if due.ended else due.epoch
         label = f"{kept.operator_id}-{kept.instances[0]}-{stage}-{worker}-{self._attempt}"
         return epoch, label

@@ -47,11 +47,11 @@ class WorkerEpochs:
         self.by_stage: dict[int, StageEpochs] = {}
         """The epochs of each local stage, those upstream first."""
         for stage in plan.local_stages(worker):
-            units = [task for task in tasks if task.stage.id == stage.id]
+            of_stage = [task for task in tasks if task.stage.id == stage.id]
             is_source = not plan.operator(stage.head).inputs
             self.by_stage[stage.id] = StageEpochs(
                 (stage.id, worker),
-                units,
+                of_stage,
                 _producers(plan, stage.id, worker),
                 outlet,
                 injects=is_source and stage.head not in of_tables,

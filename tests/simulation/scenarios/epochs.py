@@ -1,11 +1,12 @@
-"""A job whose tasks take snapshots at epochs, while workers, the store and the sink fail.
+"""A job whose participants take snapshots at epochs, while workers, the store and the sink fail.
 
-Two workers, each with a task of three stages: sources with two units, which number their rows; a
-count of the rows of each key; a sink. Producers of a worker share a ring to each consuming task.
-The store of manifests and the table outside fail before or after they have done what they were
-asked for, snapshots fail, and workers or the whole job are killed. The job then goes on from the
-newest manifest. Whenever something is committed, the table must hold exactly what the rows before
-the positions in the manifest make, and in the end what all rows make.
+Two workers, each with a participant for each of three stages: sources with two tasks, which number
+their rows; a count of the rows of each key; a sink. The producers of a worker share a ring to each
+participant that consumes their rows. The store of manifests and the table outside fail before or
+after they have done what they were asked for, snapshots fail, and workers or the whole job are
+killed. The job then goes on from the newest manifest. Whenever something is committed, the table
+must hold exactly what the rows before the positions in the manifest make, and in the end what all
+rows make.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from whale_ray.state.epochs.coordinator import EpochCoordinator
 from whale_ray.state.epochs.rules import EpochRules
 
 WORKERS = 2
-UNITS = 2
+TASKS = 2
 KEYS = 5
 UNTIL_NS = 600_000 * MS
 _FRAMES_MAX = 6
@@ -55,20 +56,20 @@ class End(NamedTuple):
 Frame = Row | Marker | End
 
 
-def key_of(unit: int, number: int) -> int:
+def key_of(task: int, number: int) -> int:
     """Return the key of a source's row."""
-    return (unit * 7 + number * 3 + number // 4) % KEYS
+    return (task * 7 + number * 3 + number // 4) % KEYS
 
 
 def expected_output(positions: dict[int, int]) -> Output:
     """Return what the sink gets from the rows before these positions."""
-    rows = Counter(key_of(unit, n) for unit, stop in positions.items() for n in range(stop))
+    rows = Counter(key_of(task, n) for task, stop in positions.items() for n in range(stop))
     return Counter({(key, n): 1 for key, count in rows.items() for n in range(1, count + 1)})
 
 
 @dataclass
 class Part:
-    """A task's part of a manifest."""
+    """A participant's part of a manifest."""
 
     positions: dict[int, int] = field(default_factory=dict)
     counts: Counter[int] = field(default_factory=Counter)
@@ -76,7 +77,7 @@ class Part:
 
 
 class Ring:
-    """The frames from the producers of one worker to one task, in order."""
+    """The frames from the producers of one worker to one participant, in order."""
 
     def __init__(self) -> None:
         self.frames: deque[tuple[int, Frame]] = deque()
@@ -86,7 +87,7 @@ class Ring:
         return len(self.frames) >= _FRAMES_MAX
 
 
-class Task:
+class Participant:
     """One stage on one worker: reads its rings, counts or stages, writes to the next stage."""
 
     def __init__(self, job: Job, stage: int, worker: int, part: Part | None) -> None:
@@ -94,17 +95,17 @@ class Task:
         self.name = (stage, worker)
         self.inputs = job.rings_into(stage, worker)
         self.outputs = job.rings_from(stage, worker)
-        self.units = [worker * UNITS + n for n in range(UNITS if stage == 0 else 1)]
-        producers = UNITS if stage == 1 else 1
+        self.tasks = [worker * TASKS + n for n in range(TASKS if stage == 0 else 1)]
+        producers = TASKS if stage == 1 else 1
         numbers = [[w * producers + n for n in range(producers)] for w in range(WORKERS)]
         self.aligner = EpochAligner(numbers if self.inputs else [])
         part = Part() if part is None else part
-        starts = {} if stage else dict.fromkeys(self.units, 0)
+        starts = {} if stage else dict.fromkeys(self.tasks, 0)
         self.positions = starts | part.positions
         self.counts = Counter(part.counts)
         self.staged: dict[int, Output] = {}
         self.rows: Output = Counter()
-        self.producing = set(self.units)
+        self.producing = set(self.tasks)
         self.marker: Marker | None = None
         self.behind = job.base_epoch
         self.ended = self.stopped = False
@@ -126,13 +127,13 @@ class Task:
             self.snapshot(self.marker)
             self.marker = None
         elif not self.stopped:
-            unit = chance.choice(sorted(self.producing))
-            number = self.positions[unit]
+            task = chance.choice(sorted(self.producing))
+            number = self.positions[task]
             if number == self.job.rows:
-                self._finish(unit)
+                self._finish(task)
             else:
-                self.positions[unit] += 1
-                self._write(Row(key_of(unit, number)), unit)
+                self.positions[task] += 1
+                self._write(Row(key_of(task, number)), task)
 
     def _read_ring(self, chance: random.Random) -> None:
         ready = [
@@ -153,21 +154,21 @@ class Task:
         if self.aligner.aligned and self.marker is not None:
             self.snapshot(self.marker._replace(epoch=self.aligner.pass_on()))
         if self.aligner.ended:
-            self._finish(self.units[0])
+            self._finish(self.tasks[0])
 
     def _take(self, row: Row) -> None:
         if self.stage == 1:
             self.counts[row.key] += 1
-            self._write(Row(row.key, self.counts[row.key]), self.units[0])
+            self._write(Row(row.key, self.counts[row.key]), self.tasks[0])
         else:
             self.rows[row] += 1
 
-    def _write(self, frame: Row, unit: int) -> None:
+    def _write(self, frame: Row, task: int) -> None:
         target = frame.key % WORKERS if self.stage == 0 else frame.key // WORKERS % WORKERS
-        self.outputs[target].frames.append((self._producer(unit), frame))
+        self.outputs[target].frames.append((self._producer(task), frame))
 
-    def _producer(self, unit: int) -> int:
-        return unit if self.stage == 0 else self.worker
+    def _producer(self, task: int) -> int:
+        return task if self.stage == 0 else self.worker
 
     # --- epochs -----------------------------------------------------------------------------------
 
@@ -180,13 +181,13 @@ class Task:
         self.job.write_snapshot(self.name, marker.epoch, part)
 
     def pass_on(self, marker: Marker) -> None:
-        """Write the markers of all producers of this task before any of them goes on."""
-        for unit in sorted(self.producing):
+        """Write the markers of all producers of this participant before any of them goes on."""
+        for task in sorted(self.producing):
             for ring in self.outputs:
-                ring.frames.append((self._producer(unit), marker))
+                ring.frames.append((self._producer(task), marker))
 
     def begin(self, epoch: int, stop: bool) -> None:
-        """Let the units of a source emit the marker."""
+        """Let the tasks of a source emit the marker."""
         self.marker = Marker(epoch, stop)
 
     def release(self, epoch: int) -> None:
@@ -199,14 +200,14 @@ class Task:
             self.rows = Counter()
         return Part(dict(self.positions), Counter(self.counts), dict(self.staged))
 
-    def _finish(self, unit: int) -> None:
-        self.producing.discard(unit)
+    def _finish(self, task: int) -> None:
+        self.producing.discard(task)
         for ring in self.outputs:
-            ring.frames.append((self._producer(unit), End()))
+            ring.frames.append((self._producer(task), End()))
         if not self.producing:
             self.ended = True
             part = self._part(self.behind + 1)
-            self.job.tell(events.TaskEnded(self.name, self.behind, part))
+            self.job.tell(events.ParticipantEnded(self.name, self.behind, part))
 
 
 class Table:
@@ -229,7 +230,7 @@ class Manifest(NamedTuple):
     run: int
     epoch: int
     previous: int
-    parts: dict[events.Task, Part]
+    parts: dict[events.Participant, Part]
 
     def staged(self) -> Output:
         """Return what the sinks are to commit."""
@@ -242,7 +243,7 @@ class Manifest(NamedTuple):
         return sum(outputs, Counter())
 
     def positions(self) -> dict[int, int]:
-        """Return how many rows of each unit it covers."""
+        """Return how many rows of each task it covers."""
         return {u: n for part in self.parts.values() for u, n in part.positions.items()}
 
 
@@ -271,7 +272,7 @@ class Store:
 
 
 class Job:
-    """The tasks and the coordinator of the present run, and what surrounds them."""
+    """The participants and the coordinator of the present run, and what surrounds them."""
 
     def __init__(self, simulation: Simulator) -> None:
         self.simulation = simulation
@@ -306,7 +307,7 @@ class Job:
         parts = {} if base is None else base.parts
         self.base_epoch = 0 if base is None else base.epoch
         names = [(stage, worker) for stage in range(3) for worker in range(WORKERS)]
-        self.tasks = {name: Task(self, *name, parts.get(name)) for name in names}
+        self.participants = {name: Participant(self, *name, parts.get(name)) for name in names}
         self.coordinator = EpochCoordinator(
             self.rules, names, last=self.base_epoch, now_ms=self._now_ms
         )
@@ -354,8 +355,8 @@ class Job:
                     for worker in range(WORKERS):
                         self._later(self._begin, (0, worker), epoch, stop)
                 case events.ForgetEpoch(epoch, _):
-                    for name, task in self.tasks.items():
-                        self._later(task.aligner.forget, epoch)
+                    for name, participant in self.participants.items():
+                        self._later(participant.aligner.forget, epoch)
                         self._later(self._drop_marker, name, epoch)
                 case events.WriteManifest(epoch, previous, parts):
                     manifest = Manifest(self.number, epoch, previous, dict(parts))
@@ -363,24 +364,28 @@ class Job:
                 case events.CommitEpoch(epoch):
                     self._later(self._commit, epoch)
                 case events.ReleaseEpoch(epoch):
-                    for task in self.tasks.values():
-                        self._later(task.release, epoch)
+                    for participant in self.participants.values():
+                        self._later(participant.release, epoch)
                     self._check_end()
                 case events.GiveUp(reason):
                     raise AssertionError(reason)
 
-    def _begin(self, name: events.Task, epoch: int, stop: bool) -> None:
-        task = self.tasks[name]
-        if not task.ended and epoch == self.coordinator.epoch:
-            task.begin(epoch, stop)
+    def _begin(self, name: events.Participant, epoch: int, stop: bool) -> None:
+        participant = self.participants[name]
+        if not participant.ended and epoch == self.coordinator.epoch:
+            participant.begin(epoch, stop)
 
-    def _drop_marker(self, name: events.Task, epoch: int) -> None:
-        task = self.tasks[name]
-        if task.stage == 0 and task.marker is not None and task.marker.epoch <= epoch:
-            task.marker = None
+    def _drop_marker(self, name: events.Participant, epoch: int) -> None:
+        participant = self.participants[name]
+        if (
+            participant.stage == 0
+            and participant.marker is not None
+            and participant.marker.epoch <= epoch
+        ):
+            participant.marker = None
 
-    def write_snapshot(self, name: events.Task, epoch: int, part: Part) -> None:
-        """Write a task's snapshot, which may fail."""
+    def write_snapshot(self, name: events.Participant, epoch: int, part: Part) -> None:
+        """Write a participant's snapshot, which may fail."""
         told: events.Event = events.SnapshotWritten(name, epoch, part)
         if self._fails():
             told = events.SnapshotFailed(name, epoch, "disk full")
@@ -412,8 +417,8 @@ class Job:
     def _check_end(self) -> None:
         if self.coordinator.over:
             self.over = True
-            if not any(task.stopped for task in self.tasks.values()):
-                every = dict.fromkeys(range(WORKERS * UNITS), self.rows)
+            if not any(participant.stopped for participant in self.participants.values()):
+                every = dict.fromkeys(range(WORKERS * TASKS), self.rows)
                 assert self.table.output == expected_output(every)
 
     # --- time -------------------------------------------------------------------------------------
@@ -425,10 +430,10 @@ class Job:
     def _fails(self) -> bool:
         return self.chance.random() < self.trouble
 
-    def _turn(self, name: events.Task) -> None:
-        task = self.tasks[name]
-        task.turn(self.chance)
-        if not task.ended:
+    def _turn(self, name: events.Participant) -> None:
+        participant = self.participants[name]
+        participant.turn(self.chance)
+        if not participant.ended:
             self._later(self._turn, name)
 
     def _tick(self) -> None:

@@ -16,11 +16,11 @@ from whale_ray.state.epochs.coordinator_events import (
     GiveUp,
     ManifestFailed,
     ManifestWritten,
+    ParticipantEnded,
     ReleaseEpoch,
     SavepointRequested,
     SnapshotFailed,
     SnapshotWritten,
-    TaskEnded,
     TimePassed,
     WriteManifest,
 )
@@ -65,7 +65,9 @@ def test_an_epoch_that_takes_too_long_is_forgotten_and_says_who_is_missing(coord
     assert coordinator.missing == ({"b"}, {"a", "b"})
     (forget,) = coordinator.handle(TimePassed(), 150)
     assert forget == ForgetEpoch(
-        1, "after 50 ms, 1 tasks have not got its marker, 2 not written a snapshot"
+        1,
+        "after 50 ms, of 2 participants (a stage on a worker each), 1 have not got its marker,"
+        " 2 not written a snapshot",
     )
     assert write_snapshots(coordinator, 1, 160) == []
     assert coordinator.handle(TimePassed(), 200) == [BeginEpoch(2)]
@@ -122,26 +124,26 @@ def test_a_savepoint_that_is_asked_for_during_an_epoch_follows_it(coordinator):
     assert coordinator.handle(Committed(1), 130) == [ReleaseEpoch(1), BeginEpoch(2)]
 
 
-def test_a_task_that_ended_before_the_marker_is_not_waited_for(coordinator):
-    coordinator.handle(TaskEnded("a", 0, "A's end"), 50)
+def test_a_participant_that_ended_before_the_marker_is_not_waited_for(coordinator):
+    coordinator.handle(ParticipantEnded("a", 0, "A's end"), 50)
     coordinator.handle(TimePassed(), 100)
     assert coordinator.handle(SnapshotWritten("b", 1, "B"), 110) == [
         WriteManifest(1, 0, {"a": "A's end", "b": "B"})
     ]
 
 
-def test_a_task_that_ended_behind_the_marker_joins_with_its_snapshot(coordinator):
+def test_a_participant_that_ended_behind_the_marker_joins_with_its_snapshot(coordinator):
     coordinator.handle(TimePassed(), 100)
     coordinator.handle(SnapshotWritten("b", 1, "B"), 110)
-    assert coordinator.handle(TaskEnded("a", 1, "A's end"), 120) == []
+    assert coordinator.handle(ParticipantEnded("a", 1, "A's end"), 120) == []
     assert coordinator.handle(SnapshotWritten("a", 1, "A"), 130) == [
         WriteManifest(1, 0, {"a": "A", "b": "B"})
     ]
 
 
-def test_the_last_epoch_begins_when_all_tasks_have_ended(coordinator):
-    coordinator.handle(TaskEnded("a", 0, "A"), 50)
-    assert coordinator.handle(TaskEnded("b", 0, "B"), 60) == [
+def test_the_last_epoch_begins_when_all_participants_have_ended(coordinator):
+    coordinator.handle(ParticipantEnded("a", 0, "A"), 50)
+    assert coordinator.handle(ParticipantEnded("b", 0, "B"), 60) == [
         BeginEpoch(1),
         WriteManifest(1, 0, {"a": "A", "b": "B"}),
     ]
@@ -151,8 +153,8 @@ def test_the_last_epoch_begins_when_all_tasks_have_ended(coordinator):
 
 
 def test_the_last_epoch_is_tried_a_limited_number_of_times(coordinator):
-    coordinator.handle(TaskEnded("a", 0, "A"), 50)
-    coordinator.handle(TaskEnded("b", 0, "B"), 60)
+    coordinator.handle(ParticipantEnded("a", 0, "A"), 50)
+    coordinator.handle(ParticipantEnded("b", 0, "B"), 60)
     for epoch in (1, 2):
         assert coordinator.handle(ManifestFailed(epoch, "disk full"), 70) == [
             ForgetEpoch(epoch, "disk full")
@@ -181,6 +183,6 @@ def test_an_answer_to_what_was_not_asked_for_is_an_error(coordinator, event):
         coordinator.handle(event, 110)
 
 
-def test_a_stranger_among_the_tasks_is_an_error(coordinator):
+def test_a_stranger_among_the_participants_is_an_error(coordinator):
     with pytest.raises(ProtocolError, match="'c' takes no part"):
         coordinator.handle(Aligned("c", 1), 0)

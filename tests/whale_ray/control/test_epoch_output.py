@@ -31,7 +31,7 @@ def paths(parts: Iterable[OperatorPart]) -> list[Any]:
     return [one["path"] for each in parts for one in each.staged]
 
 
-def test_what_an_ended_task_staged_belongs_to_the_first_epoch_behind_its_end() -> None:
+def test_what_an_ended_participant_staged_belongs_to_the_first_epoch_behind_its_end() -> None:
     output = EpochOutput(never_loaded, bounded=False)
     ended = part("tail", instance=1)
     snapshots = (part("a"), ended)
@@ -65,9 +65,7 @@ def test_an_epoch_that_was_forgotten_leaves_its_output_to_the_next() -> None:
     assert paths(output.parts((part("a", "b"),))) == ["a", "b"]
 
 
-def test_a_bounded_job_publishes_what_its_tasks_staged_although_the_last_epoch_does_not_count() -> (
-    None
-):
+def test_a_bounded_job_publishes_what_was_staged_although_the_last_epoch_does_not_count() -> None:
     output = EpochOutput(never_loaded, bounded=True)
     output.count(manifest(1, output.parts((part("a"),))))
     output.keep((part("a", "b"), part("c", instance=1), part("d", operator_id="other")))

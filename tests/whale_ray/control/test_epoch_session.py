@@ -1,8 +1,8 @@
 """The session of epochs leads pretended workers; what it commits has each row once.
 
-A worker's task numbers its rows. A snapshot holds how far it is; what it has staged since the last
-epoch that counts is named with it. Steps of Hypothesis let snapshots fail or come late, attempts
-and controllers be lost, commits and manifests fail. In the end all go on in peace to their end.
+A worker's participant numbers its rows. A snapshot holds how far it is; what it has staged since
+the last epoch that counts is named with it. Steps of Hypothesis let snapshots fail or come late,
+attempts and controllers be lost, commits and manifests fail. In the end all go on to their end.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class UncertainStore(CheckpointStore):
 
 
 @dataclass
-class Task:
+class Participant:
     """What a worker knows of its rows."""
 
     worker: int
@@ -132,7 +132,7 @@ class Job:
         self.table = Table()
         self.store = UncertainStore(CheckpointStore.at(url)._files)
         self.attempt = 0
-        self.tasks = [Task(worker) for worker in range(WORKERS)]
+        self.participants = [Participant(worker) for worker in range(WORKERS)]
         self.answers: list[tuple[int, Any]] = []
         self.told: list[Any] = []
         self.progress: EpochProgress | None = None
@@ -148,14 +148,16 @@ class Job:
 
     def call(self, worker: int, attempt: int, method: str, arguments: tuple[object, ...]) -> None:
         assert (method, attempt) == ("tell", self.attempt)
-        task, (command,) = self.tasks[worker], arguments
+        participant, (command,) = self.participants[worker], arguments
         if isinstance(command, EpochDurable):
-            task.staged = [one for one in task.staged if one[0] > command.epoch]
-        elif isinstance(command, InjectMarker) and not task.ended:
-            task.behind = command.epoch
+            participant.staged = [one for one in participant.staged if one[0] > command.epoch]
+        elif isinstance(command, InjectMarker) and not participant.ended:
+            participant.behind = command.epoch
             name = (0, worker)
             self.answers.append((worker, events.Aligned(name, command.epoch)))
-            written = events.SnapshotWritten(name, command.epoch, task.snapshot(command.epoch))
+            written = events.SnapshotWritten(
+                name, command.epoch, participant.snapshot(command.epoch)
+            )
             self.answers.append((worker, written))
         else:
             assert isinstance(command, EpochForgotten | InjectMarker)
@@ -163,8 +165,8 @@ class Job:
     # --- steps ------------------------------------------------------------------------------------
 
     def work(self, worker: int) -> None:
-        if not self.tasks[worker].ended:
-            self.tasks[worker].done += 1
+        if not self.participants[worker].ended:
+            self.participants[worker].done += 1
 
     def answer(self, _: int) -> None:
         if self.answers:
@@ -175,7 +177,7 @@ class Job:
     def fail_snapshot(self, _: int) -> None:
         if self.answers and isinstance(self.answers[0][1], events.SnapshotWritten):
             worker, written = self.answers[0]
-            failed = events.SnapshotFailed(written.task, written.epoch, "no space")
+            failed = events.SnapshotFailed(written.participant, written.epoch, "no space")
             self.answers[0] = (worker, failed)
 
     def turn(self, ms: int) -> None:
@@ -200,10 +202,10 @@ class Job:
     def restore(self) -> None:
         manifest = self.session.writer.manifest
         done = {} if manifest is None else {p.instances[0]: p.position for p in manifest.parts}
-        self.tasks = []
+        self.participants = []
         for worker in range(WORKERS):
             at = (done.get(worker) or {"done": 0})["done"]
-            self.tasks.append(Task(worker, at, named=at))
+            self.participants.append(Participant(worker, at, named=at))
 
     def lose_controller(self, _: int) -> None:
         if self.progress is None:
@@ -214,12 +216,14 @@ class Job:
     def end_in_peace(self) -> None:
         self.fail_commits(0)
         self.fail_manifests(0)
-        for task in self.tasks:
-            if not task.ended:
-                task.ended = True
-                name = (0, task.worker)
-                ended = events.TaskEnded(name, task.behind, task.snapshot(task.behind + 1))
-                self.answers.append((task.worker, ended))
+        for participant in self.participants:
+            if not participant.ended:
+                participant.ended = True
+                name = (0, participant.worker)
+                ended = events.ParticipantEnded(
+                    name, participant.behind, participant.snapshot(participant.behind + 1)
+                )
+                self.answers.append((participant.worker, ended))
         for _ in range(200):
             self.turn(1)
             while self.answers:
@@ -266,7 +270,11 @@ def test_each_row_is_committed_once_whatever_is_lost(steps: list[tuple[str, int]
             job.end_in_peace()
         finally:
             job.session.writer.close()
-        expected = [(task.worker, n) for task in job.tasks for n in range(task.done)]
+        expected = [
+            (participant.worker, n)
+            for participant in job.participants
+            for n in range(participant.done)
+        ]
         assert job.table.rows == expected
         assert not any(isinstance(one, EpochsFailed) for one in job.told)
         assert any(isinstance(one, EpochCounted) for one in job.told)

@@ -134,17 +134,19 @@ class Record(SnapshotOutlet):
     cuts: dict[int, dict[Object, int]] = field(default_factory=dict)
     """By epoch and object: how many rows it had got, or its position."""
     last: dict[tuple[int, int], int] = field(default_factory=dict)
-    """By task that has ended: the last epoch of which it took a snapshot."""
+    """By participant that has ended: the last epoch of which it took a snapshot."""
     parts: dict[tuple[tuple[int, int], int], tuple[TakenSnapshot, ...]] = field(
         default_factory=dict
     )
 
-    def aligned(self, task: tuple[int, int], epoch: int) -> None:
-        self.told.append(("aligned", task, epoch))
+    def aligned(self, participant: tuple[int, int], epoch: int) -> None:
+        self.told.append(("aligned", participant, epoch))
 
-    def taken(self, task: tuple[int, int], epoch: int, parts: tuple[TakenSnapshot, ...]) -> None:
-        self.told.append(("taken", task, epoch))
-        self.parts[task, epoch] = parts
+    def taken(
+        self, participant: tuple[int, int], epoch: int, parts: tuple[TakenSnapshot, ...]
+    ) -> None:
+        self.told.append(("taken", participant, epoch))
+        self.parts[participant, epoch] = parts
         for part in parts:
             kept = part.operator
             key = kept.operator_id, kept.instances
@@ -152,13 +154,15 @@ class Record(SnapshotOutlet):
             assert key not in cut
             cut[key] = kept.position["next"] if kept.position else len(self.seen.get(key, ()))
 
-    def failed(self, task: tuple[int, int], epoch: int, reason: str) -> None:
-        self.told.append((f"failed: {reason}", task, epoch))
+    def failed(self, participant: tuple[int, int], epoch: int, reason: str) -> None:
+        self.told.append((f"failed: {reason}", participant, epoch))
 
-    def ended(self, task: tuple[int, int], behind: int, parts: tuple[TakenSnapshot, ...]) -> None:
-        assert task not in self.last
-        self.last[task] = behind
-        self.parts[task, behind + 1] = parts
+    def ended(
+        self, participant: tuple[int, int], behind: int, parts: tuple[TakenSnapshot, ...]
+    ) -> None:
+        assert participant not in self.last
+        self.last[participant] = behind
+        self.parts[participant, behind + 1] = parts
 
 
 class Observed(Worker):
@@ -247,7 +251,7 @@ class EpochJob:
     # --- what must be so --------------------------------------------------------------------------
 
     def check_cuts(self, sources: Mapping[str, int]) -> int:
-        """Check every epoch of which all tasks took a snapshot, or had ended; return how many.
+        """Check each epoch of which all participants took a snapshot, or ended; return how many.
 
         `sources` says how many rows each instance of a source has.
         """
@@ -257,17 +261,23 @@ class EpochJob:
         return len(whole)
 
     def is_whole(self, epoch: int) -> bool:
-        """Whether all tasks have taken the snapshot of an epoch, or had ended before it."""
+        """Whether all participants have taken the snapshot of an epoch, or had ended before it."""
         failed = {n for kind, _, n in self.record.told if kind.startswith("failed")}
         if epoch in self.forgotten | failed:
             return False
         last = self.record.last
-        behind = {task for task in self.tasks if last.get(task, epoch) < epoch}
-        taken = {task for kind, task, n in self.record.told if (kind, n) == ("taken", epoch)}
-        return behind | taken == self.tasks
+        behind = {
+            participant for participant in self.participants if last.get(participant, epoch) < epoch
+        }
+        taken = {
+            participant
+            for kind, participant, n in self.record.told
+            if (kind, n) == ("taken", epoch)
+        }
+        return behind | taken == self.participants
 
     @property
-    def tasks(self) -> set[tuple[int, int]]:
+    def participants(self) -> set[tuple[int, int]]:
         return {(stage.id, worker) for stage in self.plan.stages for worker in stage.workers}
 
     def check_cut(self, epoch: int, sources: Mapping[str, int]) -> None:

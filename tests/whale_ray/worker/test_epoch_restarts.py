@@ -27,7 +27,7 @@ from whale_ray.operators.sources.base import SourceReader
 from whale_ray.plan.assignment import Assignment
 from whale_ray.plan.planner import plan
 from whale_ray.state.epochs.checkpoint_store import CheckpointStore
-from whale_ray.state.epochs.coordinator_events import SnapshotWritten, TaskEnded
+from whale_ray.state.epochs.coordinator_events import ParticipantEnded, SnapshotWritten
 from whale_ray.state.epochs.manifest import Lineage, Manifest
 from whale_ray.state.epochs.messages import EpochDurable, EpochForgotten, InjectMarker, RestorePoint
 from whale_ray.transport.clock import VirtualClock
@@ -129,8 +129,10 @@ class Attempts:
         for worker in self.workers:
             worker.connect(self.attempt, offers)
         plan = self.assignment.plan
-        self.tasks = {(stage.id, worker) for stage in plan.stages for worker in stage.workers}
-        self.ended: dict[Any, TaskEnded] = {}
+        self.participants = {
+            (stage.id, worker) for stage in plan.stages for worker in stage.workers
+        }
+        self.ended: dict[Any, ParticipantEnded] = {}
 
     def _worker(self, index: int) -> Worker:
         return Worker(index, self.assignment, VirtualClock(), self._take)
@@ -170,22 +172,24 @@ class Attempts:
             worker._snapshots.wait()
 
     def play_epoch(self, turns: int) -> bool:
-        """Take an epoch, if so many turns are enough; return whether all tasks have ended."""
+        """Take an epoch, if so many turns are enough; return whether all have ended."""
         self.epoch += 1
         self.tell(InjectMarker(self.epoch))
         for _ in range(turns):
             self.turn()
-            self.ended |= {one.task: one for one in self.told if isinstance(one, TaskEnded)}
+            self.ended |= {
+                one.participant: one for one in self.told if isinstance(one, ParticipantEnded)
+            }
             parts = {
-                one.task: one.part
+                one.participant: one.part
                 for one in self.told
                 if isinstance(one, SnapshotWritten) and one.epoch == self.epoch
             }
             before = {t: one.part for t, one in self.ended.items() if one.behind < self.epoch}
-            if parts.keys() | before.keys() == self.tasks:
+            if parts.keys() | before.keys() == self.participants:
                 self._count(parts_of((before | parts).values()))
                 self.tell(EpochDurable(self.epoch))
-                return self.ended.keys() == self.tasks
+                return self.ended.keys() == self.participants
         self.tell(EpochForgotten(self.epoch))
         return False
 

@@ -153,7 +153,7 @@ def test_a_snapshot_is_a_cut_through_all_streams(
         play(job, chance, 300)
         job.check_cuts(sources)
         job.check_cut(-1, sources)
-        assert record.last.keys() == job.tasks
+        assert record.last.keys() == job.participants
 
 
 def test_epochs_come_through_under_back_pressure() -> None:
@@ -234,7 +234,7 @@ def test_a_snapshot_is_a_cut_through_streams_that_share_a_receiver(
         play(job, chance, 200)
         job.check_cuts(sources)
         job.check_cut(-1, sources)
-        assert record.last.keys() == job.tasks
+        assert record.last.keys() == job.participants
         assert not any(receiver._kept_bytes for receiver in receivers_of(job))
 
 
@@ -264,9 +264,9 @@ def test_frames_behind_a_marker_are_kept_or_the_epoch_is_given_up(kept_bytes: in
         failed = [told for told in record.told if told[0].startswith("failed")]
         assert most > 0
         if kept_bytes == 2_000:
-            ((reason, task, epoch),) = failed
+            ((reason, participant, epoch),) = failed
             assert "had to keep more than 2,000 bytes behind the marker of one sender" in reason
-            assert (task, epoch) == ((job.plan.stage_of("keep-0").id, target), 1)
+            assert (participant, epoch) == ((job.plan.stage_of("keep-0").id, target), 1)
         else:
             assert not failed
             job.tell(target, InjectMarker(1))

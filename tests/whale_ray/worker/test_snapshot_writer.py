@@ -21,9 +21,9 @@ from whale_ray.operators.snapshots import OperatorSnapshot, StateChunk
 from whale_ray.state.epochs.checkpoint_store import CheckpointStore
 from whale_ray.state.epochs.coordinator_events import (
     Aligned,
+    ParticipantEnded,
     SnapshotFailed,
     SnapshotWritten,
-    TaskEnded,
 )
 from whale_ray.state.epochs.manifest import ChunkFile, InlineChunk, Manifest, OperatorPart
 from whale_ray.tasks.stage_epochs import TakenSnapshot
@@ -32,7 +32,7 @@ from whale_ray.worker import snapshot_writer
 from whale_ray.worker.kept_snapshots import KeptSnapshots
 from whale_ray.worker.snapshot_writer import SnapshotWriter
 
-TASK = (2, 1)
+PARTICIPANT = (2, 1)
 LARGE = 1_000
 """Rows of a chunk that gets a file of its own."""
 
@@ -117,7 +117,7 @@ def test_rows_that_are_made_when_asked_for_are_made_by_the_thread(written: Writt
     chunk = StateChunk(make, "late")
     kept = OperatorSnapshot("sum", (3, 4), 6, 17, [chunk])
     for epoch in (1, 2):
-        written.writer.taken(TASK, epoch, (TakenSnapshot(kept),))
+        written.writer.taken(PARTICIPANT, epoch, (TakenSnapshot(kept),))
         told = written.next()
         (file,) = told.part[0].chunks
         assert chunk_from_bytes(written.store.store.read_chunk(file)).rows.equals(rows(7))
@@ -129,12 +129,12 @@ def test_a_snapshot_can_be_read_from_what_is_told_of_it(written: Written) -> Non
     staged = Staged(3, 2, path="part-3-1", epoch=1), Staged(3, 9, payload=bytes(9_000), epoch=1)
     output = tuple(map(cut, staged))
     parts = taken((None, 1), ("b", 2), values={"object": {1, 2}}, staged=output)
-    written.writer.aligned(TASK, 1)
-    written.writer.taken(TASK, 1, parts)
-    assert written.next() == Aligned(TASK, 1)
+    written.writer.aligned(PARTICIPANT, 1)
+    written.writer.taken(PARTICIPANT, 1, parts)
+    assert written.next() == Aligned(PARTICIPANT, 1)
     told = written.next()
     assert isinstance(told, SnapshotWritten)
-    assert (told.task, told.epoch) == (TASK, 1)
+    assert (told.participant, told.epoch) == (PARTICIPANT, 1)
     (part,) = told.part
     assert isinstance(part, OperatorPart)
     assert (part.operator_id, part.instances, part.parallelism) == ("sum", (3, 4), 6)
@@ -152,7 +152,7 @@ def test_a_snapshot_can_be_read_from_what_is_told_of_it(written: Written) -> Non
 
 def test_what_is_small_goes_along_with_the_message(written: Written) -> None:
     parts = OperatorSnapshot("sum", (0,), 1, 17, [StateChunk(rows(7), "a")], {"object": {1, 2}})
-    written.writer.taken(TASK, 1, (TakenSnapshot(parts),))
+    written.writer.taken(PARTICIPANT, 1, (TakenSnapshot(parts),))
     (part,) = written.next().part
     assert written.store.names == []
     read = written.store.store.read_chunk
@@ -166,7 +166,7 @@ def test_only_so_many_bytes_of_an_object_go_along(
     def chunks(epoch: int, *keys: int) -> list[ChunkFile]:
         made = [StateChunk(rows(key), f"of {key}") for key in keys]
         written.writer.taken(
-            TASK, epoch, (TakenSnapshot(OperatorSnapshot("sum", (0,), 1, 17, made)),)
+            PARTICIPANT, epoch, (TakenSnapshot(OperatorSnapshot("sum", (0,), 1, 17, made)),)
         )
         (part,) = written.next().part
         assert [int(read(one)["key"][0]) for one in part.chunks] == list(keys)
@@ -192,7 +192,7 @@ def test_a_chunk_that_gets_a_file_of_its_own_later_stays_though_old_files_are_re
 
     def write(epoch: int) -> tuple[ChunkFile, Manifest]:
         made = OperatorSnapshot("sum", (0,), 1, 17, [StateChunk(rows(1), "of 1")])
-        written.writer.taken(TASK, epoch, (TakenSnapshot(made),))
+        written.writer.taken(PARTICIPANT, epoch, (TakenSnapshot(made),))
         parts = written.next().part
         return parts[0].chunks[0], replace(small_manifest(epoch, job="job"), parts=parts)
 
@@ -213,7 +213,7 @@ def test_a_chunk_that_gets_a_file_of_its_own_later_stays_though_old_files_are_re
 
 def test_a_chunk_is_written_once_as_long_as_each_snapshot_has_it(written: Written) -> None:
     def files(epoch: int, *chunks: tuple[str | None, int]) -> list[ChunkFile]:
-        written.writer.taken(TASK, epoch, taken(*chunks))
+        written.writer.taken(PARTICIPANT, epoch, taken(*chunks))
         (part,) = written.next().part
         return list(part.chunks)
 
@@ -234,7 +234,7 @@ def test_a_payload_that_is_named_again_stays_in_its_file(written: Written) -> No
     first, second = (cut(Staged(3, number, payload=bytes(9_000))) for number in (1, 2))
     named = []
     for epoch, staged in enumerate(((first,), (first, second), (second,)), 1):
-        written.writer.taken(TASK, epoch, taken(staged=staged))
+        written.writer.taken(PARTICIPANT, epoch, taken(staged=staged))
         (part,) = written.next().part
         named.append(part.staged)
     assert named[1] == (*named[0], *named[2])
@@ -251,10 +251,10 @@ def test_output_is_staged_beside_the_loop_and_again_if_that_failed(written: Writ
         return Staged(3, 2, path="part")
 
     output = taken(staged=(CutRows(1, stage),))
-    written.writer.taken(TASK, 1, output)
-    assert written.next() == SnapshotFailed(TASK, 1, "no space left")
+    written.writer.taken(PARTICIPANT, 1, output)
+    assert written.next() == SnapshotFailed(PARTICIPANT, 1, "no space left")
     for epoch in (2, 3):
-        written.writer.taken(TASK, epoch, output)
+        written.writer.taken(PARTICIPANT, epoch, output)
         (part,) = written.next().part
         assert staged_from_json(part.staged[0]) == Staged(3, 2, path="part", epoch=1)
     assert stagings == ["snapshots"] * 2
@@ -262,13 +262,13 @@ def test_output_is_staged_beside_the_loop_and_again_if_that_failed(written: Writ
 
 def test_what_fails_is_told_and_the_next_epoch_is_written(written: Written) -> None:
     written.store.failures = 1
-    written.writer.taken(TASK, 1, taken(("a", 1), ("b", 2)))
-    assert written.next() == SnapshotFailed(TASK, 1, "no space left in 'folder'; make room")
-    written.writer.taken(TASK, 2, taken(values={"object": threading.Lock()}))
+    written.writer.taken(PARTICIPANT, 1, taken(("a", 1), ("b", 2)))
+    assert written.next() == SnapshotFailed(PARTICIPANT, 1, "no space left in 'folder'; make room")
+    written.writer.taken(PARTICIPANT, 2, taken(values={"object": threading.Lock()}))
     failed = written.next()
     assert isinstance(failed, SnapshotFailed)
     assert (failed.epoch, failed.reason.split(":")[0]) == (2, "TypeError")
-    written.writer.taken(TASK, 3, taken(("a", 1)))
+    written.writer.taken(PARTICIPANT, 3, taken(("a", 1)))
     assert isinstance(written.next(), SnapshotWritten)
 
 
@@ -277,26 +277,26 @@ def test_a_later_epoch_takes_the_place_of_one_that_waits(written: Written) -> No
     written.writer.taken((0, 0), 1, taken(("a", 1)))
     assert written.store.reached.wait(60)
     for epoch in range(1, 9):
-        written.writer.taken(TASK, epoch, taken(("a", epoch)))
+        written.writer.taken(PARTICIPANT, epoch, taken(("a", epoch)))
     assert len(written.writer._due) == 1
     written.store.gate.set()
     told = [written.next(), written.next()]
-    assert [(one.task, one.epoch) for one in told] == [((0, 0), 1), (TASK, 8)]
+    assert [(one.participant, one.epoch) for one in told] == [((0, 0), 1), (PARTICIPANT, 8)]
 
 
 def test_the_last_snapshot_is_tried_again_until_it_is_written(written: Written) -> None:
     written.store.failures = 3
-    written.writer.ended(TASK, 4, taken(("a", 1)))
+    written.writer.ended(PARTICIPANT, 4, taken(("a", 1)))
     failed = [written.next() for _ in range(3)]
-    assert {(one.task, one.epoch) for one in failed} == {(TASK, 5)}
+    assert {(one.participant, one.epoch) for one in failed} == {(PARTICIPANT, 5)}
     told = written.next()
-    assert isinstance(told, TaskEnded)
-    assert (told.task, told.behind, len(told.part)) == (TASK, 4, 1)
+    assert isinstance(told, ParticipantEnded)
+    assert (told.participant, told.behind, len(told.part)) == (PARTICIPANT, 4, 1)
 
 
 def test_a_last_snapshot_that_cannot_be_written_ends_the_attempt(written: Written) -> None:
     written.store.failures = 1_000
-    written.writer.ended(TASK, 4, taken(("a", 1)))
+    written.writer.ended(PARTICIPANT, 4, taken(("a", 1)))
     written.writer.wait()
     with pytest.raises(OutputError, match="stage 2 kept at their end .* no space left"):
         assert written.writer.idle
@@ -312,8 +312,8 @@ def test_output_that_is_lost_at_the_end_lets_the_job_go_back_at_once(written: Wr
             raise OutputError("no space left")
         raise AttemptLostError("rows of a checkpoint could not be written: no space left")
 
-    written.writer.ended(TASK, 4, taken(staged=(CutRows(5, stage),)))
-    assert written.next() == SnapshotFailed(TASK, 5, "no space left")
+    written.writer.ended(PARTICIPANT, 4, taken(staged=(CutRows(5, stage),)))
+    assert written.next() == SnapshotFailed(PARTICIPANT, 5, "no space left")
     written.writer.wait()
     with pytest.raises(AttemptLostError, match="no space left"):
         assert written.writer.idle
@@ -323,7 +323,7 @@ def test_output_that_is_lost_at_the_end_lets_the_job_go_back_at_once(written: Wr
 def test_a_writer_that_is_closed_tells_nothing_more(written: Written) -> None:
     written.store.gate.clear()
     written.writer.taken((0, 0), 1, taken(("a", 1)))
-    written.writer.taken(TASK, 1, taken(("a", 1)))
+    written.writer.taken(PARTICIPANT, 1, taken(("a", 1)))
     assert written.store.reached.wait(60)
     closing = threading.Thread(target=written.writer.close)
     closing.start()
@@ -341,7 +341,7 @@ def test_a_write_that_hangs_is_left_behind_and_told_and_its_thread_writes_no_oth
     written = Written(tmp_path, closing_s=0.01)
     written.store.gate.clear()
     state = taken(("a", 1), ("b", 2)), taken(("c", 3), values={"object": bytes(9_000)})
-    written.writer.taken(TASK, 1, (*state[0], *state[1]))
+    written.writer.taken(PARTICIPANT, 1, (*state[0], *state[1]))
     assert written.store.reached.wait(60)
     written.writer.close()
     (told,) = caplog.messages
@@ -363,7 +363,9 @@ def test_a_writer_that_is_closed_reads_no_more_state(written: Written) -> None:
 
     written.store.gate.clear()
     state = [StateChunk(rows(*[1] * LARGE), "a"), StateChunk(make, "b")]
-    written.writer.taken(TASK, 1, (TakenSnapshot(OperatorSnapshot("sum", (0,), 1, 17, state)),))
+    written.writer.taken(
+        PARTICIPANT, 1, (TakenSnapshot(OperatorSnapshot("sum", (0,), 1, 17, state)),)
+    )
     assert written.store.reached.wait(60)
     closing = threading.Thread(target=written.writer.close)
     closing.start()
@@ -375,8 +377,8 @@ def test_a_writer_that_is_closed_reads_no_more_state(written: Written) -> None:
 
 
 def test_what_is_written_is_kept_in_memory_too(written: Written) -> None:
-    written.writer.taken(TASK, 1, taken(("a", 1)))
-    written.writer.ended(TASK, 1, taken(("a", 2)))
+    written.writer.taken(PARTICIPANT, 1, taken(("a", 1)))
+    written.writer.ended(PARTICIPANT, 1, taken(("a", 2)))
     written.next(), written.next()
     assert [len(written.kept.at(epoch)) for epoch in (1, 2)] == [1, 1]
 

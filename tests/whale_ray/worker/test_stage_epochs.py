@@ -53,7 +53,7 @@ def test_a_tables_source_tells_only_its_end_and_snapshots_wait_for_the_table() -
         job.tell_all(InjectMarker(1))
         while ("taken", (joins, 0), 1) not in record.told:
             job.turn(chance)
-        assert tables in {task[0] for task in record.last}, "the table is whole"
+        assert tables in {participant[0] for participant in record.last}, "the table is whole"
         assert not [told for told in record.told if told[1][0] == tables]
         while not job.is_whole(1):
             job.turn(chance)
@@ -62,7 +62,7 @@ def test_a_tables_source_tells_only_its_end_and_snapshots_wait_for_the_table() -
         job.tell_all(EpochDurable(1))
         job.tell_all(InjectMarker(2))
         job.run_to_the_end()
-        assert record.last.keys() == job.tasks
+        assert record.last.keys() == job.participants
         got = {row for (name, _), rows in record.seen.items() if name == "keep" for row in rows}
         assert got == {("a", p, n) for p in (0, 1) for n in range(60)}
 
@@ -110,7 +110,7 @@ def test_a_snapshot_that_fails_is_told_and_the_marker_passes(
         epochs = job.workers[0]._epochs
         assert epochs is not None
         stage = epochs.by_stage[job.plan.stage_of("keep").id]
-        first, second = stage._units
+        first, second = stage._tasks
         genuine = second.snapshot
 
         def fail(epoch: int) -> Iterator[OperatorSnapshot]:
@@ -124,13 +124,13 @@ def test_a_snapshot_that_fails_is_told_and_the_marker_passes(
             for _ in range(20):
                 job.turn()
             job.tell_all(InjectMarker(epoch))
-            while not [told for told in record.told if told[1:] == (stage.task, epoch)]:
+            while not [told for told in record.told if told[1:] == (stage.participant, epoch)]:
                 job.turn()
-        kinds = [kind for kind, task, _ in record.told if task == stage.task]
+        kinds = [kind for kind, participant, _ in record.told if participant == stage.participant]
         assert kinds == ["aligned", "failed: no space left", "aligned", "taken"]
         staged = {
             part.operator.instances: [one.staged().path for one in part.staged]
-            for part in record.parts[stage.task, 2]
+            for part in record.parts[stage.participant, 2]
             if part.operator.operator_id == "out"
         }
         assert staged == {
