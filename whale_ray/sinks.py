@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .configs.errors import UsageError
+from .operators.arguments import accepts
 from .operators.sinks import (
     CommitId,
     EachBatch,
@@ -70,7 +71,7 @@ def each(function: Callable[[Row], object] | ColumnFunction[object]) -> Sink:
     Raises:
         UsageError: `function` is not a function of one argument.
     """
-    from .api.topology.checks import accepts, describe_value, name_of
+    from .api.topology.checks import describe_value, name_of
     from .api.topology.functions import ColumnFunction
 
     if isinstance(function, ColumnFunction):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...configs.errors import InputError
 from ...configs.extras import require_extra
+from ..arguments import check_type, names
 
 if TYPE_CHECKING:
     import confluent_kafka
@@ -74,13 +75,17 @@ class KafkaCluster:
         """Check what a user passed.
 
         Raises:
+            UsageError: an argument has another type.
             InputError: no server, or a setting that is not for the user.
             ResourceError: confluent-kafka is not installed.
         """
         require_extra("kafka", "Kafka")
-        servers = bootstrap_servers
-        if not isinstance(servers, str):
-            servers = ",".join(servers)
+        wanted = "'host:port', or a list of these"
+        servers = ",".join(
+            names("kafka", "bootstrap_servers", bootstrap_servers, wanted, or_one=True)
+        )
+        wanted = "a mapping of librdkafka's names to values"
+        check_type("kafka", "config", config, (Mapping, type(None)), wanted)
         if not servers.strip(", "):
             msg = "kafka() got no bootstrap_servers; pass one such as 'broker-1:9092'"
             raise InputError(msg)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from ...configs.errors import BadRowError, InputError
+from ..arguments import names
 from ..sources.bad_rows import Bad, separate
 from ..sources.json_lines_files import parse_objects
 
@@ -45,13 +46,16 @@ def take_columns(columns: Sequence[str] | Mapping[str, str]) -> tuple[tuple[str,
     """Return (name of the column, what it holds) of what a user asks for beside the value.
 
     Raises:
+        UsageError: neither a list nor a mapping.
         InputError: something that a message does not have.
     """
-    pairs = columns.items() if isinstance(columns, Mapping) else ((one, one) for one in columns)
-    if isinstance(columns, str):
-        msg = f"columns={columns!r} is a text; pass a list, such as columns=[{columns!r}]"
-        raise InputError(msg)
-    taken = tuple(pairs)
+    if isinstance(columns, Mapping):
+        taken = tuple(columns.items())
+    else:
+        wanted = "a list, such as ['key', 'timestamp'], or a mapping"
+        taken = tuple(
+            (one, one) for one in names("kafka", "columns", columns, wanted, or_one=False)
+        )
     for name, what in taken:
         if what not in _TYPES and not (what.startswith(HEADER) and len(what) > len(HEADER)):
             msg = (

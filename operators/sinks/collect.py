@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from numbers import Integral
 from typing import TYPE_CHECKING, ClassVar
 
 from ...configs.errors import OutputError
+from ..arguments import check_type
 from .base import Delivery, Sink, SinkResult, SinkWriter, Staged
 from .row_buffer import RowBuffer
 from .writer_schema import WriterSchema, common_schema
@@ -166,6 +168,7 @@ def collect(max_bytes: int | None = None) -> Sink:
     Raises:
         OutputError: while running: the rows exceed that.
     """
+    check_type("collect", "max_bytes", max_bytes, (Integral, type(None)), "a number of bytes")
     if max_bytes is not None and max_bytes <= 0:
         msg = f"collect(max_bytes={max_bytes}) must be above 0"
         raise OutputError(msg)

@@ -15,10 +15,11 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, get_args
 
 from ...configs.errors import OutputError, UsageError
 from ...configs.extras import require_extra
+from ..arguments import check_type, names
 from .base import CommitId, Delivery, Sink, SinkResult, SinkWriter, Staged
 from .delta_files import PUBLICATION, DeltaFile, TableFolder, key_in, key_of, staged_files
 from .delta_log import DeltaLog, as_output_error
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..process import InstanceContext
+
+_Compression: TypeAlias = Literal["zstd", "snappy", "gzip", "none"]
 
 
 @dataclass(frozen=True)
@@ -227,7 +230,7 @@ def delta(
     *,
     mode: Literal["append", "overwrite"] = "append",
     partition_by: str | Sequence[str] = (),
-    compression: Literal["zstd", "snappy", "gzip", "none"] = "zstd",
+    compression: _Compression = "zstd",
     storage_options: Mapping[str, str] | None = None,
 ) -> Sink:
     """Add rows to a Delta Lake table, exactly once with checkpoints: `delta("tables/trips")`.
@@ -258,9 +261,16 @@ def delta(
         UsageError: an argument is none of those above.
     """
     require_extra("delta", "sinks.delta", "take sinks.parquet")
+    check_type("delta", "path_or_url", path_or_url, (str, os.PathLike), "a folder or a URL")
+    wanted = "a mapping of texts"
+    check_type("delta", "storage_options", storage_options, (Mapping, type(None)), wanted)
     given = os.fspath(path_or_url)
     if mode not in ("append", "overwrite"):
         msg = f"delta(mode={mode!r}): it is 'append' or 'overwrite'"
+        raise UsageError(msg)
+    if compression not in get_args(_Compression):
+        known = ", ".join(map(repr, get_args(_Compression)))
+        msg = f"delta(compression={compression!r}): it is one of {known}"
         raise UsageError(msg)
     if not given or "\0" in given:
         msg = f"delta({given!r}): name a folder, or a URL such as 's3://bucket/trips'"
@@ -268,6 +278,7 @@ def delta(
     url = given.removeprefix("file://") if given.startswith("file:///") else given
     if "://" not in url:
         url = os.path.abspath(os.path.expanduser(url))
-    columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+    wanted = "a column, or a list of columns"
+    columns = names("delta", "partition_by", partition_by, wanted, or_one=True)
     folder = TableFolder(url, dict(storage_options or {}))
     return DeltaSink(folder, mode, columns, compression, given_url=given)

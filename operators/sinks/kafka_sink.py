@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ...configs.errors import InputError, OutputError, UsageError
+from ..arguments import check_type
 from ..kafka.client import ClientErrors, KafkaCluster
 from ..kafka.commit_protocol import IfUnknown
 from ..kafka.messages import Encode, MessageFormat, MessageTable
@@ -465,7 +466,21 @@ def kafka(
         msg = f"sinks.kafka(if_unknown={if_unknown!r}): it is 'fail', 'write' or 'skip'"
         raise UsageError(msg)
     cluster = KafkaCluster.of(bootstrap_servers, config)
-    format = MessageFormat(value, key, tuple((headers or {}).items()), timestamp)
+    format = _format(value, key, headers, timestamp)
     if not transactional:
         return IdempotentKafkaSink(cluster, topic, format)
     return TransactionalKafkaSink(cluster, topic, format, if_unknown=if_unknown)
+
+
+def _format(
+    value: Literal["json", "bytes"] | Encode,
+    key: str | None,
+    headers: Mapping[str, str] | None,
+    timestamp: str | None,
+) -> MessageFormat:
+    """Return what becomes of a row; raise `UsageError` for an argument of another type."""
+    for name, column in (("key", key), ("timestamp", timestamp)):
+        check_type("sinks.kafka", name, column, (str, type(None)), "the name of a column")
+    wanted = "a mapping from names of headers to columns"
+    check_type("sinks.kafka", "headers", headers, (Mapping, type(None)), wanted)
+    return MessageFormat(value, key, tuple((headers or {}).items()), timestamp)

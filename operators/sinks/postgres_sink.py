@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ...configs.errors import OutputError, UsageError
 from ...configs.extras import require_extra
+from ..arguments import check_type, names
 from .base import CommitId, Delivery, Sink, SinkResult, SinkWriter, Staged
 from .postgres_server import Connection, connection_to
 from .postgres_tables import PostgresTable
@@ -204,7 +205,9 @@ def postgres(
             columns.
     """
     require_extra("postgres", "sinks.postgres", "take sinks.parquet")
-    columns = (key,) if isinstance(key, str) else tuple(key)
+    check_type("postgres", "dsn", dsn, str, "'host=… dbname=…' or 'postgresql://…'")
+    check_type("postgres", "table", table, str, "the name of a table")
+    columns = names("postgres", "key", key, "a column, or a list of columns", or_one=True)
     if mode not in ("append", "upsert"):
         msg = f"postgres(mode={mode!r}): it is 'append' or 'upsert'"
         raise UsageError(msg)

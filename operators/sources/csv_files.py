@@ -9,6 +9,7 @@ from itertools import compress
 from typing import TYPE_CHECKING
 
 from ...configs.errors import InputError
+from ..arguments import columns_to_read
 from .arrow_reader import check_supported, supported_schema, wanted_columns
 from .base import Source
 from .block_parser import BAD_QUOTES, BlockParser, Fault, no_line
@@ -338,7 +339,7 @@ def csv(
     return CsvSource(
         FileSet.of(path, "CSV", (".csv",)),
         take_schema(schema),
-        None if columns is None else tuple(columns),
+        columns_to_read("csv", columns),
         encoding=check_encoding(encoding),
         delimiter=delimiter,
         null_values=tuple(null_values),

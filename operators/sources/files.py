@@ -9,12 +9,13 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from ...configs.errors import InputError
+from ..arguments import check_type
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -46,9 +47,15 @@ class FileSet:
         """Create the set from one path or several, as a user wrote them.
 
         Raises:
+            UsageError: something else than paths.
             InputError: no path at all, or a URL.
         """
-        paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+        paths = [path] if isinstance(path, str | os.PathLike) else path
+        wanted = "a file, a folder, a pattern or a list of these"
+        check_type(f"a {kind} source", "path", paths, Iterable, wanted)
+        paths = list(paths)
+        for one in paths:
+            check_type(f"a {kind} source", "path", one, (str, os.PathLike), wanted)
         given = tuple(os.fspath(one) for one in paths)
         if not given or not all(given):
             msg = f"a {kind} source got no path; name a file, a folder or a pattern"

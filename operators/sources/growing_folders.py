@@ -14,9 +14,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from ...configs.errors import InputError
+from ..arguments import check_type
 from .base import BadRows, Source, SourceReader
 from .csv_files import CsvSource, csv
 from .files import START_ANEW, PathLike, likeness
@@ -430,6 +432,7 @@ def growing_folder(
         **options: further ones of `whale.sources.csv` or `whale.sources.json_lines`.
 
     Raises:
+        UsageError: an argument has another type.
         InputError: no folder, an unknown format, order or option, or no schema; while running: see
             above.
         BadRowError: while running: a malformed line, unless `on_bad_rows="drop"`.
@@ -441,6 +444,8 @@ def growing_folder(
         if given not in known:
             msg = f"{name}={given!r} is unknown; use {', '.join(map(repr, known))}"
             raise InputError(msg)
+    check_type("growing_folder", "poll_ms", poll_ms, Real, "milliseconds")
+    check_type("growing_folder", "remember_files", remember_files, Integral, "a whole number")
     if not 0 < poll_ms <= 86_400_000:
         msg = f"poll_ms={poll_ms} is out of range; pass milliseconds, more than 0, at most a day"
         raise InputError(msg)

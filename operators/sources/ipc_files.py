@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...configs.errors import InputError
+from ..arguments import columns_to_read
 from .arrow_reader import (
     cast_to_schema,
     check_texts,
@@ -159,4 +160,4 @@ def ipc(path: PathLike | Sequence[PathLike], columns: Sequence[str] | None = Non
             topology is planned or the file is reached.
     """
     files = FileSet.of(path, "Arrow IPC", (".arrow", ".ipc", ".feather", ".arrows"))
-    return IpcSource(files, None if columns is None else tuple(columns))
+    return IpcSource(files, columns_to_read("ipc", columns))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ...configs.errors import InputError
+from ..arguments import columns_to_read
 from .arrow_reader import check_supported, supported_schema, wanted_columns
 from .bad_rows import Bad, separate
 from .base import Source
@@ -327,6 +328,6 @@ def json_lines(
     return JsonLinesSource(
         FileSet.of(path, "JSON-lines", _SUFFIXES),
         take_schema(schema),
-        None if columns is None else tuple(columns),
+        columns_to_read("json_lines", columns),
         encoding=check_encoding(encoding),
     )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...configs.errors import InputError
+from ..arguments import check_type, names
 from ..kafka.client import KafkaCluster
 from ..kafka.offsets import Questions
 from ..kafka.partitions import BEGINNING, checked_place, owned, positions_in
@@ -197,22 +199,26 @@ def kafka(
         BadRowError: while running: a value is not an object that fits the schema, unless
             `Topology.source` got `on_bad_rows="drop"`.
     """
-    names = (topics,) if isinstance(topics, str) else tuple(topics)
-    _check(names, on_expired, find_partitions_s, end)
+    topic_names = _checked(topics, on_expired, group, find_partitions_s, end)
     return KafkaSource(
         KafkaCluster.of(bootstrap_servers, config),
-        names,
+        topic_names,
         _rows(value, take_schema(schema), take_columns(columns)),
         ReadingRules(on_expired, group, find_partitions_s, _UNREACHABLE_S),
-        checked_place(start, names, "start"),
-        None if end is None else checked_place(end, names, "end"),
+        checked_place(start, topic_names, "start"),
+        None if end is None else checked_place(end, topic_names, "end"),
     )
 
 
-def _check(names: tuple[str, ...], on_expired: str, find_partitions_s: float, end: object) -> None:
-    """Raise `InputError` for an argument that is not allowed."""
-    if not names or not all(names) or len(set(names)) != len(names):
-        msg = f"topics={names!r} of the Kafka source must be one name, or several different ones"
+def _checked(
+    topics: object, on_expired: str, group: object, find_partitions_s: float, end: object
+) -> tuple[str, ...]:
+    """Return the names of the topics; raise `InputError` for an argument that is not allowed."""
+    check_type("kafka", "find_partitions_s", find_partitions_s, Real, "seconds")
+    check_type("kafka", "group", group, (str, type(None)), "the name of a consumer group")
+    several = names("kafka", "topics", topics, "a name, or a list of names", or_one=True)
+    if not several or not all(several) or len(set(several)) != len(several):
+        msg = f"topics={several!r} of the Kafka source must be one name, or several different ones"
         raise InputError(msg)
     if on_expired not in ("fail", "earliest", "latest"):
         msg = f"on_expired={on_expired!r} is unknown; use 'fail', 'earliest' or 'latest'"
@@ -223,6 +229,7 @@ def _check(names: tuple[str, ...], on_expired: str, find_partitions_s: float, en
     if end == "earliest":
         msg = "end='earliest' of the Kafka source leaves no row; pass 'latest', a time or offsets"
         raise InputError(msg)
+    return several
 
 
 def _rows(value: Any, fields: Schema | None, columns: tuple[tuple[str, str], ...]) -> RowFormat:

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ...configs.errors import InputError
+from ..arguments import columns_to_read
 from .arrow_reader import (
     cast_to_schema,
     check_texts,
@@ -210,4 +211,4 @@ def parquet(path: PathLike | Sequence[PathLike], columns: Sequence[str] | None =
             type; raised when the topology is planned or the file is reached.
     """
     files = FileSet.of(path, "Parquet", (".parquet", ".pq"))
-    return ParquetSource(files, None if columns is None else tuple(columns))
+    return ParquetSource(files, columns_to_read("parquet", columns))

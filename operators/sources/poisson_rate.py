@@ -19,9 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...configs.errors import InputError
+from ..arguments import accepts, check_type
 from .base import Source, SourceReader
 from .files import START_ANEW
 from .progress import Progress
@@ -254,6 +256,7 @@ def poisson(
         schema: the columns and their types; inferred from the first chunk if left out.
 
     Raises:
+        UsageError: an argument has another type.
         InputError: a rate, limit or seed out of range.
 
     Example:
@@ -266,6 +269,9 @@ def poisson(
         >>> source.describe()
         'poisson 1,000 rows/s, 10,000 rows, seed 0'
     """
+    check_type("poisson", "rate_per_s", rate_per_s, Real, "a number of rows per second")
+    check_type("poisson", "limit", limit, (Integral, type(None)), "a whole number of rows")
+    check_type("poisson", "seed", seed, Integral, "a whole number")
     if not rate_per_s > 0:
         msg = f"rate_per_s={rate_per_s} must be above 0; use math.inf for no pacing"
         raise InputError(msg)
@@ -275,7 +281,7 @@ def poisson(
     if seed < 0:
         msg = f"seed={seed} must not be negative"
         raise InputError(msg)
-    if not callable(columns):
+    if not callable(columns) or not accepts(columns, 2):
         msg = (
             "poisson() needs a function columns(rows, random) that returns a mapping of column "
             "name to values"

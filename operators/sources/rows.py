@@ -14,6 +14,7 @@ from itertools import compress, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...configs.errors import BadRowError, InputError, WhaleError
+from ..arguments import accepts
 from ..learnt_schema import WAITING_NS_MAX, LearntSchema
 from .bad_rows import Good, separate
 from .base import BadRows, Source, SourceReader
@@ -62,7 +63,7 @@ class IterableSource(Source):
     def open(self, context: InstanceContext) -> SourceReader:
         """Start the iteration."""
         left = UnitsLeft.of_share(context.instance, context.parallelism)
-        return RowReader(self, OwnRows(iter(self._from_start()), left), context)
+        return RowReader(self, OwnRows(_iterator(self._from_start(), "rows()"), left), context)
 
     def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
         """Iterate again, over the rows that are left.
@@ -88,9 +89,9 @@ class IterableSource(Source):
             left = UnitsLeft.divided(lefts, instance, parallelism)
         first = left.first or 0
         if self.resume is None:
-            rows = OwnRows(iter(self._from_start()), left)
+            rows = OwnRows(_iterator(self._from_start(), "rows()"), left)
         else:
-            rows = OwnRows(iter(self.resume(first)), left, first)
+            rows = OwnRows(_iterator(self.resume(first), f"resume({first})"), left, first)
         reader = RowReader(self, rows, context)
         learnt = own_or_first(context, positions, "columns")
         presumed = own_or_first(context, positions, "presumed")
@@ -371,6 +372,14 @@ def _preview(row: object) -> str:
     return text if len(text) <= _PREVIEW_CHARACTERS else text[:_PREVIEW_CHARACTERS] + "…"
 
 
+def _iterator(rows: object, call: str) -> Iterator[Any]:
+    """Return the iterator of what a user's function returned."""
+    if isinstance(rows, Iterable):
+        return iter(rows)
+    msg = f"{call} of iterable() returned {rows!r:.60}: return a list of rows, or yield them"
+    raise InputError(msg)
+
+
 def iterable(
     rows: Rows | Callable[[], Rows],
     schema: SchemaLike | None = None,
@@ -418,8 +427,11 @@ def iterable(
             "returns rows, each a mapping of column name to value"
         )
         raise InputError(msg)
+    if callable(rows) and not accepts(rows, 0):
+        msg = "iterable() calls rows() without arguments: bind them, such as by functools.partial"
+        raise InputError(msg)
     replayable = callable(rows) or not isinstance(rows, Iterator)
-    if resume is not None and not (callable(resume) and callable(rows)):
+    if resume is not None and not (callable(resume) and callable(rows) and accepts(resume, 1)):
         msg = (
             "iterable() takes resume=, a function of a row's number, only with a function that "
             "returns all rows; pass rows=, too, or leave it out"

@@ -195,12 +195,17 @@ def take_schema(schema: SchemaLike | None) -> Schema | None:
     """Convert a schema, an Arrow schema, or a mapping of name to type name to a `Schema`."""
     if schema is None:
         return None
+    import pyarrow as pa
+
     from ...transport.wire.types import Schema
 
     if isinstance(schema, Schema):
         return schema
     if hasattr(schema, "items"):
         return Schema.of(**schema)
+    if not isinstance(schema, pa.Schema):
+        msg = f"schema={schema!r:.60}: pass a mapping such as {{'id': 'int64', 'text': 'string'}}"
+        raise InputError(msg)
     return Schema.from_arrow(schema)
 
 

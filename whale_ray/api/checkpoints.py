@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from ..configs.errors import DamagedCheckpointError, InputError, UsageError
 from ..configs.settings import Settings
 from ..control.operator_records import check_restorable
 from ..deployment.envelope import Envelope, installed_versions, seal, unseal
+from ..operators.arguments import check_type
 from ..operators.windows.durations import Duration, duration_ns
 from ..plan.assignment import Assignment, has_checkpoints
 from ..state.epochs.checkpoint_store import CheckpointStore
@@ -43,10 +45,13 @@ class CheckpointOptions:
         """Return settings with these options in them.
 
         Raises:
-            UsageError: an option has no effect without checkpoints.
+            UsageError: an option has no effect without checkpoints, or another type.
             InputError: a duration is none.
             SettingsError: a duration is out of range.
         """
+        for name, where in (("checkpoints", self.checkpoints), ("restore", self.restore)):
+            wanted = "a folder, or a URL such as 's3://bucket/trips'"
+            check_type("submit", name, where, (str, os.PathLike, type(None)), wanted)
         given: dict[str, object] = {}
         if self.checkpoints is not None:
             given["checkpoints.url"] = str(self.checkpoints)

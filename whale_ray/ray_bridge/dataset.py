@@ -46,9 +46,13 @@ def ray_dataset_source(dataset: Dataset) -> Source:
     round-robin.
 
     Raises:
+        UsageError: it is no Dataset.
         InputError: a column has a type that is not supported. If the dataset's columns are not
             known before it is executed, the error is raised at submission.
     """
+    if not callable(getattr(dataset, "materialize", None)):
+        msg = f"sources.ray_dataset() got a {type(dataset).__name__}: pass a ray.data.Dataset"
+        raise UsageError(msg)
     return RayDatasetSource(dataset)
 
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from ..configs.errors import InputError, UsageError, system_reason
+from ..operators.arguments import check_type
 from ..operators.sources.arrow_reader import ArrowReader
 from ..operators.sources.base import Source, SourceReader
 from ..operators.sources.files import START_ANEW
@@ -345,6 +346,7 @@ def micro_batches(folder: str | os.PathLike[str]) -> MicroBatchSource:
     Args:
         folder: on storage that Spark's executors, its driver and all workers share; one per query.
     """
+    check_type("micro_batches", "folder", folder, (str, os.PathLike), "the path of a folder")
     given = os.fspath(folder)
     if not given or "://" in given or "\0" in given:
         msg = f"micro_batches({given!r}): name a folder on a local or mounted file system"

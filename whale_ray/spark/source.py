@@ -48,8 +48,14 @@ def spark_source(frame: DataFrame, columns: Sequence[str] | None = None) -> Sour
 
     Raises:
         InputError: a column is missing, or has an unsupported type.
-        UsageError: the DataFrame is a streaming one, or its session cannot be used.
+        UsageError: it is no DataFrame, or a streaming one, or its session cannot be used.
     """
+    if not hasattr(frame, "isStreaming"):
+        msg = (
+            f"sources.spark() got a {type(frame).__name__}: pass a DataFrame of Spark; for one of "
+            "pandas there is sources.pandas"
+        )
+        raise UsageError(msg)
     source = SparkSource(frame if columns is None else _select(frame, columns))
     source.check()
     return source

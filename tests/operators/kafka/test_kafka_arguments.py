@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from whale_ray import sources
-from whale_ray.configs.errors import InputError
+from whale_ray.configs.errors import UsageError
 from whale_ray.operators.kafka.partitions import Partition, owned
 
 
@@ -36,7 +36,7 @@ from whale_ray.operators.kafka.partitions import Partition, owned
 def test_arguments_that_are_refused(options: dict[str, Any], told: str) -> None:
     given: dict[str, Any] = {"topics": "t", "bootstrap_servers": "b:1", "schema": {"n": "int64"}}
     given |= options
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(UsageError, match=told):
         sources.kafka(given.pop("topics"), given.pop("bootstrap_servers"), **given)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from ...configs.errors import TopologyError
+from ...operators.arguments import accepts
 
 NAME_LENGTH_MAX = 64
 """Names become parts of file names, thread names and labels."""
@@ -101,19 +102,6 @@ def check_function(
             f"{name}{_signature(function)} cannot be called with {_times(len(takes))}: {verb} calls"
             f" it as {name}({arguments}) → {makes}",
         )
-
-
-def accepts(function: Callable[..., Any], arguments: int) -> bool:
-    """Return whether a callable can be called with that many positional arguments."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some builtins have no signature; the call will show
-        return True
-    try:
-        signature.bind(*range(arguments))
-    except TypeError:
-        return False
-    return True
 
 
 def name_of(function: object) -> str:

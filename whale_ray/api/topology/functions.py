@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ...configs.errors import TopologyError
-from .checks import accepts, describe_value, name_of
+from ...operators.arguments import accepts
+from .checks import describe_value, name_of
 
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch

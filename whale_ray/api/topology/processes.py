@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...operators.arguments import accepts
 from ...operators.groupings import All, Key
 from ...operators.keyed.keyed_process import Keyed
 from ...operators.process import CoProcess, Process, gives_rows, instead_of_returning
 from ...plan.columns import schemas_of_process
 from ...plan.logical import RIGHT, Input, OperatorKind, OperatorNode
 from ...plan.requests import CPU, GPU, ResourceRequest
-from .checks import accepts, describe_value, mistake, name_of
+from .checks import describe_value, mistake, name_of
 from .known import as_known_schema, columns_of, kind_of_key
 from .locations import caller_location
 from .registry import Registry

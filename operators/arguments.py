@@ -1,0 +1,78 @@
+"""Checks of the types of arguments, where a user passes them to a source or a sink.
+
+Without them a mistake comes up later, often in a worker, as an error that names no argument.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..configs.errors import UsageError
+
+__all__ = ["accepts", "check_type", "columns_to_read", "names"]
+
+
+def check_type(
+    call: str, name: str, given: object, kinds: type | tuple[type, ...], wanted: str
+) -> None:
+    """Refuse an argument of another type.
+
+    Args:
+        call: the function that got it, such as "sinks.kafka".
+        name: of the argument.
+        given: what was passed.
+        kinds: the types that it may have.
+        wanted: what to pass, in words.
+
+    Raises:
+        UsageError: it has none of them.
+    """
+    if not isinstance(given, kinds):
+        raise _refusal(call, name, given, wanted)
+
+
+def names(call: str, name: str, given: object, wanted: str, *, or_one: bool) -> tuple[str, ...]:
+    """Return names that a user passed: a list, or just one if that is allowed (`or_one`).
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if isinstance(given, str) and or_one:
+        return (given,)
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
+        several = tuple(given)
+        if all(isinstance(one, str) for one in several):
+            return several
+    raise _refusal(call, name, given, wanted)
+
+
+def columns_to_read(call: str, columns: object) -> tuple[str, ...] | None:
+    """Return the `columns=` of a source; None for all.
+
+    Raises:
+        UsageError: it is no list of names.
+    """
+    if columns is None:
+        return None
+    return names(call, "columns", columns, "a list of names of columns", or_one=False)
+
+
+def accepts(function: Callable[..., Any], arguments: int) -> bool:
+    """Return whether a callable can be called with that many positional arguments."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some builtins have no signature; the call will show
+        return True
+    try:
+        signature.bind(*range(arguments))
+    except TypeError:
+        return False
+    return True
+
+
+def _refusal(call: str, name: str, given: object, wanted: str) -> UsageError:
+    plain = given is None or isinstance(given, bool | int | float | str)
+    shown = repr(given) if plain else f"a {type(given).__name__}"
+    return UsageError(f"{call}({name}=…) got {shown}: pass {wanted}")
