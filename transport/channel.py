@@ -88,8 +88,6 @@ class ChannelStatistics:
     """Frames sent, or received."""
     payload_bytes: int
     """Bytes of their payloads."""
-    padding_bytes: int
-    """Bytes skipped because a frame would not fit before the end of the memory (sender)."""
     back_pressured: int
     """Times a frame found no room (sender)."""
     capacity_bytes: int

@@ -208,7 +208,6 @@ class RingProducer(SendingEnd):
         return ChannelStatistics(
             frames=int(state[kernels.FRAMES // 8]),
             payload_bytes=int(state[kernels.PAYLOAD_BYTES // 8]),
-            padding_bytes=int(state[kernels.PADDING_BYTES // 8]),
             back_pressured=int(state[kernels.BACK_PRESSURED // 8]),
             capacity_bytes=self._layout.capacity,
             lag_bytes=self._lag_at_close if self._closed else self._lags(),
@@ -266,7 +265,6 @@ class RingConsumer(ReceivingEnd):
         self._held_limit = int(held_fraction * self._layout.capacity)
         self._held_bytes = 0
         self._position = 0
-        self._peer_dead = False
         self._closed = False
         self._ready = False  # open, and not closed
         start = self._layout.data_offset
@@ -445,21 +443,10 @@ class RingConsumer(ReceivingEnd):
         """
         return self._ready and bool(kernels.is_evicted(self._state_address))
 
-    def peer_died(self) -> None:
-        """Handle that the producer is dead; callable from any thread.
-
-        The frames that it committed can still be received; `closed_by_peer` is true after them.
-        """
-        self._peer_dead = True
-
     @property
     def closed_by_peer(self) -> bool:
-        """Whether the producer has closed, or is dead, and every frame was received."""
-        if self._closed:
-            return False
-        if self._peer_dead:
-            return not _has_frame(self._state_address)
-        return bool(kernels.is_drained(self._state_address))
+        """Whether the producer has closed, and every frame was received."""
+        return not self._closed and bool(kernels.is_drained(self._state_address))
 
     def statistics(self) -> ChannelStatistics:
         """See `Channel.statistics`."""
@@ -470,7 +457,6 @@ class RingConsumer(ReceivingEnd):
         return ChannelStatistics(
             frames=int(state[kernels.FRAMES // 8]),
             payload_bytes=int(state[kernels.PAYLOAD_BYTES // 8]),
-            padding_bytes=0,
             back_pressured=0,
             capacity_bytes=self._layout.capacity,
             lag_bytes=(self._last_lag,),

@@ -74,10 +74,9 @@ READER_COUNT: Final = 72
 DOORBELLS: Final = 80  # address of the addresses of the readers' doorbells
 DOORBELL_COUNT: Final = 88
 POISONS: Final = 96  # 1: overwrite what the readers have released
-PADDING_BYTES: Final = 104
-BACK_PRESSURED: Final = 112
-IN_FLIGHT_MAX: Final = 120  # no frame is begun after so many bytes that a reader has not taken
-MIN_POSITION: Final = 128  # of the readers, as last seen
+BACK_PRESSURED: Final = 104
+IN_FLIGHT_MAX: Final = 112  # no frame is begun after so many bytes that a reader has not taken
+MIN_POSITION: Final = 120  # of the readers, as last seen
 
 # A reader's end.
 POSITION: Final = 40  # of the next frame
@@ -224,7 +223,6 @@ def _append(state: int, nbytes: int) -> None:
     padding = load(state + PADDING)
     if padding != 0:
         store(data + (head & mask), -padding)
-        store(state + PADDING_BYTES, load(state + PADDING_BYTES) + padding)
         head += padding
     store(data + (head & mask), nbytes)
     store(state + OWN_HEAD, head + frame_bytes(nbytes))

@@ -288,18 +288,22 @@ def read(
     mine = board.doorbell(reader, spin_pauses=20)
     consumer = attach_ring(handle, reader, board.doorbell(READERS_MAX))
     process.answer("attached")
-    follow_orders(process, lambda _order: consumer.peer_died(), mine)
+    writer_died = threading.Event()
+    follow_orders(process, lambda _order: writer_died.set(), mine)
     chance = random.Random(f"{plan.seed} reader={reader}")
     stored: deque[tuple[int, np.ndarray]] = deque(maxlen=100)
     received = end = 0
 
+    def ended() -> bool:
+        return consumer.closed_by_peer or (writer_died.is_set() and not consumer.available())
+
     def ready() -> bool:
-        return consumer.available() or consumer.closed_by_peer
+        return consumer.available() or ended()
 
     while True:
         frame = consumer.get()
         if frame is None:
-            if consumer.closed_by_peer:
+            if ended():
                 break
             stored.clear()
             mine.wait(sleep_ns(plan.kills), ready)

@@ -87,16 +87,6 @@ def test_dropping_an_unknown_reader_is_refused(ring):
         producer.drop_reader(1)
 
 
-def test_what_a_dead_producer_committed_is_still_read(ring):
-    producer, consumer = ring()
-    count = send_many(producer, 100)
-    consumer.peer_died()
-    for _ in range(count):
-        assert not consumer.closed_by_peer
-        assert take(consumer) is not None
-    assert consumer.closed_by_peer
-
-
 # Evictions
 
 

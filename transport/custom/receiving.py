@@ -282,7 +282,6 @@ class CustomReceivingEnd(ReceivingEnd):
         return ChannelStatistics(
             frames=self._frames,
             payload_bytes=self._payload_bytes,
-            padding_bytes=0,
             back_pressured=0,
             capacity_bytes=self._capacity,
             lag_bytes=(len(self._taken) * self._context.message_bytes,),

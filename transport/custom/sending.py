@@ -193,7 +193,6 @@ class CustomSendingEnd(SendingEnd):
         return ChannelStatistics(
             frames=self._frames,
             payload_bytes=self._payload_bytes,
-            padding_bytes=0,
             back_pressured=self._back_pressured,
             capacity_bytes=self._context.queue_length * self._context.message_bytes,
             lag_bytes=(None if self._gone is not None else waiting,),

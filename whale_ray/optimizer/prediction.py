@@ -86,11 +86,6 @@ class Prediction:
     worker_ns: Mapping[int, float]
     slice_rows: tuple[float, ...]
 
-    @property
-    def busiest_worker(self) -> int:
-        """The worker that limits it, if it is not all cores together that do."""
-        return max(self.worker_ns, key=lambda worker: self.worker_ns[worker], default=0)
-
 
 def predict(
     stages: Sequence[PlannedStage],

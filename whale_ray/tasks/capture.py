@@ -120,12 +120,6 @@ class Capture:
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
 
-    def uninstall(self) -> None:
-        """Put the original streams back, unless others have replaced ours since."""
-        for name, stream in zip(("stdout", "stderr"), self._streams, strict=False):
-            if getattr(sys, name) is stream:
-                setattr(sys, name, stream.original)
-
     def flush(self) -> None:
         """Pass on unfinished lines, and how many lines were left out."""
         for stream in self._streams:

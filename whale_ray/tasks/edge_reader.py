@@ -25,7 +25,7 @@ from ..plan.unions import columns_of_schema, difference
 from ..state.watermarks import WATERMARK_NONE
 from ..transport.channel import Channel, Frame
 from ..transport.wire.codec import decode
-from ..transport.wire.header import IDLE_FLAG, Header
+from ..transport.wire.header import Header
 from ..transport.wire.messages import (
     MarkerMessage,
     SchemaMessage,
@@ -265,7 +265,7 @@ class EdgeReader:
         if isinstance(message, WorkerMessage):
             self._deliver(message)
         self._advance(self._tasks, header)
-        if header.flags & IDLE_FLAG:
+        if header.is_idle:
             self._note_idle(header)
         if header.is_end:
             self._progress.open_sources.discard(header.source)

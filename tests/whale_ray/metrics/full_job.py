@@ -76,7 +76,7 @@ def _members(rows: int, seconds: float) -> list[WorkerSnapshot]:
     sink = InstanceMetrics("out", 0, 1, rows_in=rows // 2, rows_out=rows // 2, latency=latency)
     own = TransportMetrics(
         *("files", 3, 0, 1, 9, rows // 50, False, at_ns // 100),
-        ChannelStatistics(rows // 50, rows * 8, 0, rows // 90, 1 << 20, (0,), 0),
+        ChannelStatistics(rows // 50, rows * 8, rows // 90, 1 << 20, (0,), 0),
         {"files": rows // 60},
     )
     return [

@@ -112,7 +112,6 @@ def test_the_busiest_worker_limits_the_throughput():
     found = predict(stages, edges, cores=2, wtl_ns=1e6)
     assert found.worker_ns == pytest.approx({0: 1_000 + 10_000 / 10, 1: 2_000 + 10_000 / 10})
     assert found.rows_per_s == pytest.approx(1e9 / 3_000)
-    assert found.busiest_worker == 1
 
 
 def test_too_few_cores_limit_it_together():

@@ -129,13 +129,13 @@ def captured(*, keep: bool = False, lines_per_s: int = 1000) -> Iterator[list[st
         VirtualClock(),
         keep=keep,
     )
-    before = logging.lastResort
+    streams, before = (sys.stdout, sys.stderr), logging.lastResort
     capture.install({})
     try:
         yield found
         capture.flush()
     finally:
-        capture.uninstall()
+        sys.stdout, sys.stderr = streams
         logging.lastResort = before
 
 

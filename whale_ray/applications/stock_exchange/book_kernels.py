@@ -36,7 +36,7 @@ BY_AUCTION, APPLIED = 2, 3
 #: Why `take_rows` returned.
 DONE, FULL, NO_ROOM, REPEATED, UNKNOWN = 0, 1, 2, 3, 4
 #: Entries of `Books.counts`.
-BOOKS, ID_BYTES, ORDERS, FREE_ORDER, LEVELS, FREE_LEVEL, UNKNOWN_CANCELS = 0, 1, 2, 3, 4, 5, 6
+BOOKS, ID_BYTES, ORDERS, FREE_ORDER, LEVELS, FREE_LEVEL = 0, 1, 2, 3, 4, 5
 
 _MIXER = np.uint64(0xBF58476D1CE4E5B9)
 _OTHER_MIXER = np.uint64(0x94D049BB133111EB)
@@ -145,11 +145,9 @@ def _add(of: Books, book: int, rows: OrderRows, cursor: Int64s, fills: Records) 
 
 @njit(cache=True, nogil=True, _nrt=False)
 def _cancel(of: Books, book: int, number: int, qty: int) -> None:
-    """Withdraw so much of an order, at most what is left; count it if there is no such order."""
+    """Withdraw so much of an order, at most what is left; an order that was filled has no more."""
     order = _find(of, book, number)
-    if order == NONE:
-        of.counts[UNKNOWN_CANCELS] += 1
-    else:
+    if order != NONE:
         _reduce(of, order, min(qty, of.orders[order].qty))
 
 

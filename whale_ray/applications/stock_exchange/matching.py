@@ -18,7 +18,6 @@ from .book_kernels import (
     ORDERS,
     REPEATED,
     UNKNOWN,
-    UNKNOWN_CANCELS,
     reindex_books,
     reindex_orders,
     take_rows,
@@ -48,7 +47,7 @@ class MatchingEngine:
         """
         self._owned = owned
         self._books = Books(
-            counts=np.array([0, 0, 0, -1, 0, -1, 0], np.int64),
+            counts=np.array([0, 0, 0, -1, 0, -1], np.int64),
             books_by_hash=np.zeros(2 * _BOOKS_AT_START, np.int32),
             orders_by_hash=np.zeros(2 * _ORDERS_AT_START, np.int32),
             books=np.zeros(_BOOKS_AT_START, BOOK),
@@ -62,11 +61,6 @@ class MatchingEngine:
     def books(self) -> Books:
         """The records."""
         return self._books
-
-    @property
-    def unknown_cancels(self) -> int:
-        """Number of cancels for orders that were not in the book."""
-        return int(self._books.counts[UNKNOWN_CANCELS])
 
     def warm_up(self) -> None:
         """Load or compile the loops, without a row."""

@@ -103,11 +103,6 @@ class FillComparison:
     first_different_seq: int | None
     """Sequence number of the first fill that is not equal; None if all are."""
 
-    @property
-    def is_equal(self) -> bool:
-        """Whether nothing differs."""
-        return self.compared == self.equal and self.surplus == 0
-
 
 def input_paths(directory: str | Path) -> ExchangeInputPaths:
     """Return the two inputs in a folder.

@@ -110,11 +110,6 @@ class SimulationOutcome:
         return SliceLatency.of(self._warm(self.processed_s - self.emitted_s))
 
     @property
-    def mean_destination_s(self) -> float:
-        """Mean time until a destination has a slice, over all destinations."""
-        return float(self._warm(self.mean_received_s - self.emitted_s).mean())
-
-    @property
     def held_back_s(self) -> float:
         """Total time for which slices waited outside the full or throttled queue."""
         return float((self.entered_s - self.emitted_s).sum())

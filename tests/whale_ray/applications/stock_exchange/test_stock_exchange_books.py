@@ -81,7 +81,6 @@ def test_a_cancel_of_a_part_keeps_the_place():
 def test_cancels_of_filled_and_unknown_orders_change_nothing():
     rows = [add(SELL, 100, 5, 1), add(BUY, 100, 5, 2), cancel(1, 5), cancel(77, 5)]
     assert fills_of(*rows) == [("BUY", 100, 5, 2, 1)]
-    assert matched(rows)[1]._matching.unknown_cancels == 2
 
 
 def test_symbols_have_books_of_their_own():
