@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,9 @@ def read_state(
     A process with declared state gives a row per key: the key columns, then a column for each
     declared value. Lists and maps are Arrow's; a timer is when it fires, null if it is not set;
     a value with a `ttl` may still be there when that has passed. Other operators give the rows
-    that they keep, such as a window's groups, with what they keep beside their keys.
+    that they keep, such as a window's groups, with what they keep beside their keys. A source gives
+    a row per object that reads: its instances and its position, as JSON; a sink a row for each
+    portion that it has staged: instance, number of rows, and path if it is a file.
 
     Args:
         url: the folder of checkpoints, a path or a URL, or one checkpoint in it.
@@ -116,6 +119,8 @@ def state_of_operator(store: CheckpointStore, manifest: Manifest, operator: str)
 
     from ..operators.keyed.dumped_state import declared_table, declared_values
 
+    if manifest.operators.get(operator, {}).get("kind") in ("source", "sink"):
+        return _progress_of(manifest, operator)
     tables = [
         pa.Table.from_batches([rows.to_arrow()])
         for rows in operator_rows(store, manifest, operator)
@@ -127,6 +132,27 @@ def state_of_operator(store: CheckpointStore, manifest: Manifest, operator: str)
     kept = [table for table in tables if table.num_rows] or tables[:1]
     shown = [table.rename_columns(_without_signs(table.column_names)) for table in kept]
     return pa.concat_tables(shown, promote_options="default") if shown else pa.table({})
+
+
+def _progress_of(manifest: Manifest, operator: str) -> pa.Table:
+    """Return the positions of a source, and what a sink has staged: neither keeps other state."""
+    import pyarrow as pa
+
+    parts = [part for part in manifest.parts if part.operator_id == operator]
+    if manifest.operators[operator]["kind"] == "source":
+        known = [part for part in parts if part.position is not None]
+        columns: dict[str, Any] = {
+            "instances": pa.array([part.instances for part in known], pa.list_(pa.int64())),
+            "position": pa.array([json.dumps(part.position) for part in known], pa.string()),
+        }
+    else:
+        staged = [one for part in parts for one in part.staged]
+        columns = {
+            "instance": pa.array([one["instance"] for one in staged], pa.int64()),
+            "rows": pa.array([one["rows"] for one in staged], pa.int64()),
+            "path": pa.array([one.get("path") for one in staged], pa.string()),
+        }
+    return pa.table(columns)
 
 
 def operator_rows(store: CheckpointStore, manifest: Manifest, operator: str) -> Iterable[Batch]:

@@ -120,13 +120,19 @@ def _show(parsed: argparse.Namespace) -> tuple[Any, list[str]]:
     (operator,) = parsed.names
     found = read_state(parsed.path, operator, parsed.name, name)
     rows = found.slice(0, parsed.rows).to_pylist() if found.num_columns else []
-    keys = manifest.operators.get(operator, {}).get("key", ())
-    by = " and ".join("+".join(key) for key in keys if key)
-    lines = [
-        f"{operator} at checkpoint {manifest.epoch}: {found.num_rows:,} rows"
-        + (f", by {by}" if by else "")
-    ]
-    lines += table(rows, ".6g") if rows else []
+    record = manifest.operators.get(operator, {})
+    keys = " and ".join("+".join(key) for key in record.get("key", ()) if key)
+    what = {
+        "source": f"{found.num_rows:,} positions",
+        "sink": f"{found.num_rows:,} staged parts",
+    }.get(record.get("kind", ""), f"{found.num_rows:,} rows" + (f", by {keys}" if keys else ""))
+    if record.get("level") == "" and record.get("kind") not in ("source", "sink"):
+        what = "it keeps no state"
+    lines = [f"{operator} at checkpoint {manifest.epoch}: {what}"]
+    if record.get("kind") == "source":  # a table would clip them
+        lines += [f"  instances {_listed(row['instances'])}: {row['position']}" for row in rows]
+    elif rows:
+        lines += table(rows, ".6g")
     if found.num_rows > len(rows):
         lines.append(f"  … and {found.num_rows - len(rows):,} more (--rows N)")
     said = {"operator": operator, "epoch": manifest.epoch, "total": found.num_rows, "rows": rows}
@@ -149,6 +155,10 @@ def _diff(parsed: argparse.Namespace) -> tuple[Any, list[str]]:
 
 def _time(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 def _bytes(nbytes: int) -> str:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from ..configs.errors import OutputError
 from ..transport.clock import Clock, SystemClock
 
 T = TypeVar("T")
@@ -19,17 +20,28 @@ POLL_NS = 2_000_000
 """How soon a loop that waits for a result asks for it; later ever more rarely."""
 
 _RESULTS_MAX = 64
+_NS_PER_MS = 1_000_000
 
 
 @dataclass(frozen=True)
 class _Call(Generic[T]):
-    """A call under way: what its failure means, and until when it is waited for."""
+    """A call under way: what its failure means, and until when it is waited for.
+
+    `start` begins it; None once it has begun.
+    """
 
     number: int
+    who: str
     failed: Callable[[BaseException], T]
     begun_ns: int
     deadline_ns: int
     awaited: bool
+    start: Callable[[], None] | None = None
+
+    def late(self) -> T:
+        """Return what it means that it did not end in time."""
+        waited_ms = (self.deadline_ns - self.begun_ns) // _NS_PER_MS
+        return self.failed(OutputError(f"{self.who} did not answer within {waited_ms:,} ms"))
 
     def asked_at_ns(self, now_ns: int) -> int:
         """Return when to ask for its result again: after half as long as it has taken so far."""
@@ -41,8 +53,9 @@ class _Call(Generic[T]):
 class Background(Generic[T]):
     """Carries out one call at a time of each kind, in a thread of its own.
 
-    A call that is not through in time has failed. Until it returns, further ones of its kind fail
-    at once, so that no two of them ever run beside each other.
+    A call that is not through in time has failed. Further ones of its kind begin once it has
+    returned, so that no two of them ever run beside each other; one whose turn does not come in
+    time has failed, too.
 
     `wake` is called when a result is there, in the thread of its call.
     """
@@ -63,22 +76,18 @@ class Background(Generic[T]):
         failed: Callable[[BaseException], T],
         timeout_ns: int,
         *,
+        who: str,
         awaited: bool = True,
     ) -> None:
         """Begin a call; `poll` returns what it returned, or what `failed` makes of its error.
 
-        Nobody asks for the result of one that is not `awaited`: it comes with another call of
-        `poll`.
+        `who` is to answer: the error of a call that is not through in time names it. Nobody asks
+        for the result of one that is not `awaited`: it comes with another call of `poll`.
         """
         assert kind not in self._calls, "its result is awaited"
         self._number += 1
         number = self._number
         now_ns = self._clock.monotonic_ns()
-        self._calls[kind] = _Call(number, failed, now_ns, now_ns + timeout_ns, awaited)
-        before = self._threads.get(kind)
-        if before is not None and before.is_alive():
-            self._put(kind, number, failed, TimeoutError("the call before has not returned yet"))
-            return
 
         def carry_out() -> None:
             try:
@@ -90,12 +99,20 @@ class Background(Generic[T]):
             if awaited:
                 self._wake()
 
+        def start() -> None:
+            thread = threading.Thread(target=carry_out, name=f"checkpoints: {kind}", daemon=True)
+            self._threads[kind] = thread
+            thread.start()
+
+        begun = _Call(number, who, failed, now_ns, now_ns + timeout_ns, awaited)
         if not self._in_threads:
+            self._calls[kind] = begun
             carry_out()
-            return
-        thread = threading.Thread(target=carry_out, name=f"checkpoints: {kind}", daemon=True)
-        self._threads[kind] = thread
-        thread.start()
+        elif self._is_running(kind):
+            self._calls[kind] = replace(begun, start=start)
+        else:
+            self._calls[kind] = begun
+            start()
 
     def is_busy(self, kind: str) -> bool:
         """Whether a call of a kind is under way."""
@@ -103,18 +120,22 @@ class Background(Generic[T]):
 
     def poll(self) -> list[T]:
         """Return the results of the calls that have ended, or are late."""
+        for kind, call in list(self._calls.items()):
+            if call.start is not None and not self._is_running(kind):
+                self._calls[kind] = replace(call, start=None)
+                call.start()
         found = []
         while not self._results.empty():
             kind, number, result = self._results.get()
-            call = self._calls.get(kind)
-            if call is not None and call.number == number:
+            awaited = self._calls.get(kind)
+            if awaited is not None and awaited.number == number:
                 del self._calls[kind]
                 found.append(result())
         now_ns = self._clock.monotonic_ns()
         for kind, call in list(self._calls.items()):
             if now_ns >= call.deadline_ns:
                 del self._calls[kind]
-                found.append(call.failed(TimeoutError("it did not answer in time")))
+                found.append(call.late())
         return found
 
     def has_returned(self, kind: str, timeout_s: float) -> bool:
@@ -122,7 +143,7 @@ class Background(Generic[T]):
         thread = self._threads.get(kind)
         if thread is not None:
             thread.join(timeout_s)
-        return thread is None or not thread.is_alive()
+        return not self._is_running(kind)
 
     def forget(self) -> None:
         """Expect no results any more; the calls continue, and their results are dropped."""
@@ -133,6 +154,10 @@ class Background(Generic[T]):
         """When `poll` is to be called again; None while nothing is under way."""
         now_ns = self._clock.monotonic_ns()
         return min((call.asked_at_ns(now_ns) for call in self._calls.values()), default=None)
+
+    def _is_running(self, kind: str) -> bool:
+        thread = self._threads.get(kind)
+        return thread is not None and thread.is_alive()
 
     def _put(
         self,

@@ -200,7 +200,8 @@ class EpochWriter:
         def write() -> _Written:
             return _Written(self._store.write_manifest(manifest), manifest, snapshots)
 
-        self._background.begin("manifest", write, failed, self._timeout_ns)
+        folder = f"the checkpoint folder {self._store.url!r}"
+        self._background.begin("manifest", write, failed, self._timeout_ns, who=folder)
 
     def commit(self, epoch: int) -> None:
         """Let sinks commit what the newest manifest names; bounded jobs publish at their end."""
@@ -222,7 +223,8 @@ class EpochWriter:
             _log.warning("checkpoint %d cannot be committed yet: %s", epoch, reason)
             return events.CommitFailed(epoch, reason)
 
-        self._background.begin("commit", commit, failed, self._timeout_ns)
+        who = f"a sink, or the checkpoint folder {self._store.url!r},"
+        self._background.begin("commit", commit, failed, self._timeout_ns, who=who)
 
     def release(self) -> None:
         """Remove checkpoints that are not kept any more, unless it is being done."""
@@ -238,7 +240,10 @@ class EpochWriter:
         def failed(error: BaseException) -> None:
             _log.warning("old checkpoints stay for now: %s", self._reason(error))
 
-        self._background.begin("retention", remove, failed, self._timeout_ns, awaited=False)
+        who = f"the checkpoint folder {self._store.url!r}"
+        self._background.begin(
+            "retention", remove, failed, self._timeout_ns, who=who, awaited=False
+        )
 
     def poll(self) -> list[events.Event]:
         """Return the results of the steps that have ended, or have taken too long."""

@@ -130,6 +130,8 @@ RECORDS = {
     "book": {"kind": "process", "level": "rows", "key": [["k"]], "state": []},
     "own": {"kind": "process", "level": "opaque", "key": [["k"]], "state": []},
     "rows": {"kind": "source", "level": "", "key": [], "state": []},
+    "kilo": {"kind": "transform", "level": "", "key": [], "state": []},
+    "out": {"kind": "sink", "level": "", "key": [], "state": []},
 }
 
 
@@ -145,6 +147,8 @@ def write(store: CheckpointStore, epoch: int, objects: list[list[StateChunk]], *
     parts.append(OperatorPart("book", (0,), 1, 0, tuple(files)))
     parts.append(OperatorPart("own", (0,), 1, 0, values=ChunkFile("chunks/own", 5, epoch)))
     parts.append(OperatorPart("rows", (0,), 1, 0, position={"row": epoch}))
+    staged = ({"instance": 1, "rows": 7, "path": "p"},)
+    parts.append(OperatorPart("out", (1,), 2, 0, staged=staged))
     lineage = Lineage("job-1", (("job-0", 4),))
     made_ms = 1_700_000_000_000
     manifest = Manifest(
@@ -230,7 +234,10 @@ def test_rows_that_are_kept_are_shown_without_those_that_wait(store):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("os",), r"checkpoint 1 has no operator 'os'.*; it has 'book', 'op', 'own', 'rows'"),
+        (
+            ("os",),
+            r"checkpoint 1 has no operator 'os'.*; it has 'book', 'kilo', 'op', 'out', ",
+        ),
         (("op", "m"), "operator 'op' keeps no 'm'; it keeps 'n', 'spent', 'least', 'last'"),
         (("op", "k"), "operator 'op' keeps no 'k'"),
         (("op", "n", 7), "has no checkpoint 7; there are epochs 1"),
@@ -305,6 +312,13 @@ def test_the_command_lists_shows_and_compares(store, capsys):
     assert main(["state", store.url, "show", "op", "--name", "n", "--rows", "1"]) == 0
     said = capsys.readouterr().out
     assert "op at checkpoint 2: 3 rows, by k" in said and "… and 2 more" in said
+    for words, told in {
+        "rows": 'rows at checkpoint 2: 1 positions\n  instances 0: {"row": 2}\n',
+        "out": "out at checkpoint 2: 1 staged parts\n  instance  rows  path\n  1         7     p\n",
+        "kilo": "kilo at checkpoint 2: it keeps no state\n",
+    }.items():
+        assert main(["state", store.url, "show", words]) == 0
+        assert capsys.readouterr().out == told
     assert main(["state", store.url, "diff", "1", "2"]) == 0
     assert "from checkpoint 1 to 2" in capsys.readouterr().out
 
