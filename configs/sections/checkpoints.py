@@ -58,14 +58,14 @@ class CheckpointSettings:
         100,
         low=1,
         high=_HOUR_MS,
-        why="until a commit that failed is tried again; doubles with each failure, up to the "
-        "interval",
+        why="until a commit that failed is tried again; doubles with each failure, up to a "
+        "hundredfold, or the interval if that is more",
     )
     tries_max: int = setting(
         10,
         low=1,
         high=10_000,
-        why="tries of a commit before the job fails",
+        why="tries of a commit before the job fails: about half a minute",
     )
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ snapshot or manifest of it cannot be taken for another's.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from enum import Enum, auto
 
 from ...configs.errors import ProtocolError
@@ -49,6 +49,8 @@ from .rules import EpochRules
 
 __all__ = ["EpochCoordinator", "EpochPhase"]
 
+_NAMED_MAX = 3
+
 
 class EpochPhase(Enum):
     """Where the present epoch is; IDLE if there is none."""
@@ -69,6 +71,7 @@ class EpochCoordinator:
         participants: all participants of the job.
         last: the newest number that an epoch of this job may have had; 0 for a new job.
         now_ms: the time.
+        name: what a participant is called in reasons.
     """
 
     def __init__(
@@ -78,8 +81,10 @@ class EpochCoordinator:
         *,
         last: int = 0,
         now_ms: int,
+        name: Callable[[Participant], str] = str,
     ) -> None:
         self._rules = rules
+        self._name = name
         self.phase = EpochPhase.IDLE
         self.epoch = last
         """The present epoch, or the last one."""
@@ -183,12 +188,7 @@ class EpochCoordinator:
             return self._begin(now_ms)
         if self.phase is EpochPhase.DURABLE:
             return self._commit.again()
-        late, unwritten = self.missing
-        what = (
-            f"of {len(self._participants)} participants (a stage on a worker each), {len(late)}"
-            f" have not got its marker, {len(unwritten)} not written a snapshot"
-        )
-        return self._forget(f"after {self._rules.timeout_ms} ms, {what}", now_ms)
+        return self._forget(self._what_is_late(), now_ms)
 
     def _begin_due_ms(self) -> int:
         pause_ms = self._over_ms + self._rules.min_pause_ms
@@ -224,6 +224,22 @@ class EpochCoordinator:
         if self._serves is not None:
             self._ask(self._serves)
         return forget
+
+    def _what_is_late(self) -> str:
+        late, unwritten = self.missing
+        what = [
+            f"its marker has not come to {self._named(late)}" if late else "",
+            f"no snapshot has come from {self._named(unwritten - late)}"
+            if unwritten - late
+            else "",
+        ]
+        within = f"within {self._rules.timeout_ms:,} ms (checkpoints.timeout_ms)"
+        return f"{', and '.join(filter(None, what))} {within}"
+
+    def _named(self, participants: Collection[Participant]) -> str:
+        names = sorted(map(self._name, participants))
+        more = len(names) - _NAMED_MAX
+        return ", ".join(names[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
     def _committed(self, now_ms: int) -> list[Action]:
         self.phase, self._over_ms = EpochPhase.IDLE, now_ms

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 __all__ = ["EpochRules"]
 
 _DOUBLINGS_MAX = 20
+_RETRY_GROWTH_MAX = 100
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,8 @@ class EpochRules:
         min_pause_ms: between two epochs, nothing is under way for at least so long.
         timeout_ms: from the beginning of an epoch until all snapshots are written.
         retry_ms: until a commit that failed, or an epoch that was asked for and failed, is tried
-            again; doubles with each failure, up to `interval_ms`.
+            again; doubles with each failure, up to a hundredfold, or `interval_ms` if that is more.
+            So how long a job bears a store or a sink that fails does not fall with its interval.
         tries_max: so often a commit is tried, and the last epoch of a job.
     """
 
@@ -32,4 +34,5 @@ class EpochRules:
         """Return how long to wait after so many failures in a row; 0 for none."""
         if not failures:
             return 0
-        return min(self.retry_ms << min(failures - 1, _DOUBLINGS_MAX), self.interval_ms)
+        pause_max_ms = max(self.retry_ms * _RETRY_GROWTH_MAX, self.interval_ms)
+        return min(self.retry_ms << min(failures - 1, _DOUBLINGS_MAX), pause_max_ms)

@@ -8,6 +8,7 @@ know.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -30,6 +31,7 @@ FleetCall = Callable[[int, int, str, tuple[object, ...]], None]
 
 _NEWS = (events.Aligned, events.SnapshotWritten, events.SnapshotFailed, events.ParticipantEnded)
 _NS_PER_MS = 1_000_000
+_NUMBERS = re.compile(r"\d+")
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +45,39 @@ def epoch_rules(settings: CheckpointSettings) -> EpochRules:
         retry_ms=settings.retry_ms,
         tries_max=settings.tries_max,
     )
+
+
+class FailureLog:
+    """Logs checkpoints that fail; of many in a row for one reason only the 1st, 2nd, 4th, 8th."""
+
+    def __init__(self) -> None:
+        self._kind = ""
+        self._in_a_row = 0
+        self._since_counted = 0
+
+    def failed(self, epoch: int, reason: str) -> None:
+        """Note that an epoch was forgotten."""
+        kind = _NUMBERS.sub("", reason)  # names of files have that of the epoch
+        self._in_a_row = self._in_a_row + 1 if kind == self._kind else 1
+        self._kind = kind
+        self._since_counted += 1
+        many = self._in_a_row
+        if many & (many - 1):
+            return
+        again = f" (for the {many}th time in a row)" if many > 2 else ""
+        _log.warning(
+            "checkpoint %d failed%s: %s; the job runs on, and the next one follows",
+            epoch,
+            again,
+            reason,
+        )
+
+    def counted(self, epoch: int) -> None:
+        """Note that an epoch counts."""
+        if self._since_counted > 1:
+            failed = self._since_counted
+            _log.warning("checkpoint %d is complete, after %d that failed", epoch, failed)
+        self._kind, self._in_a_row, self._since_counted = "", 0, 0
 
 
 class EpochSession:
@@ -68,7 +103,12 @@ class EpochSession:
     ) -> None:
         plan = assignment.plan
         self._workers = plan.workers
-        self._participants = frozenset((s.id, worker) for s in plan.stages for worker in s.workers)
+        self._participants = {
+            (stage.id, worker): f"{stage.head!r} on worker {worker}"
+            for stage in plan.stages
+            for worker in stage.workers
+        }
+        """What each is called: after the operator that reads from its rings, or its source."""
         self._rules = epoch_rules(assignment.settings.checkpoints)
         self._bounded = job_is_bounded(assignment)
         self._call = call
@@ -83,6 +123,7 @@ class EpochSession:
         self._told: list[EpochCounted | EpochsOver | EpochsFailed] = []
         self._metrics = CheckpointMetrics()
         self._counted_begun_ns: int | None = None
+        self._failures = FailureLog()
         self._aligned = LatencyHistogram()
         self._is_aligned = False
         self.writer = writer
@@ -125,7 +166,11 @@ class EpochSession:
         self._last = max(self._last, restored)
         self._metrics = replace(self._metrics, restored=restored)
         coordinator = EpochCoordinator(
-            self._rules, self._participants, last=self._last, now_ms=now_ns // _NS_PER_MS
+            self._rules,
+            self._participants,
+            last=self._last,
+            now_ms=now_ns // _NS_PER_MS,
+            name=self._name,
         )
         self._coordinator = coordinator
         inherited, self._inherited = self._inherited, None
@@ -194,6 +239,10 @@ class EpochSession:
         if coordinator.over and not was_over:
             self._told.append(EpochsOver(self._attempt, stopped=self._is_stop))
 
+    def _name(self, participant: events.Participant) -> str:
+        assert isinstance(participant, tuple)
+        return self._participants[participant]
+
     def _note_aligned(self, coordinator: EpochCoordinator, now_ns: int) -> None:
         """Measure how long the markers took, once they have come to all participants."""
         late, _ = coordinator.missing
@@ -228,9 +277,7 @@ class EpochSession:
 
     def _forget(self, epoch: int, reason: str) -> None:
         if self.writer.lost is None:  # else the job fails, and says so itself
-            _log.warning(
-                "checkpoint %d failed: %s; the job runs on, and the next one follows", epoch, reason
-            )
+            self._failures.failed(epoch, reason)
         self._is_stop = False
         self._metrics = replace(
             self._metrics, failures=self._metrics.failures + 1, failure=reason or "unknown"
@@ -239,6 +286,7 @@ class EpochSession:
 
     def _count(self, epoch: int, now_ns: int) -> None:
         """Record that an epoch counts."""
+        self._failures.counted(epoch)
         self._counted_begun_ns = self._begun_ns
         begun_ns = now_ns if self._begun_ns is None else self._begun_ns
         self._metrics = replace(

@@ -28,7 +28,11 @@ from tests.whale_ray.user_code.gated_numbers import expected
 
 pytestmark = pytest.mark.usefixtures("quick_processes", "no_leaks")
 
-SETTINGS = {"checkpoints.tries_max": 1_000, "checkpoints.interval_ms": 20}
+SETTINGS = {
+    "checkpoints.tries_max": 1_000,
+    "checkpoints.interval_ms": 20,
+    "checkpoints.retry_ms": 1,
+}
 Break = Callable[[], Callable[[], None]]
 """Breaks the disk, and returns what mends it."""
 

@@ -21,7 +21,7 @@ from whale_ray.configs.errors import OutputError
 from whale_ray.configs.settings import Settings
 from whale_ray.control.controller_events import EpochCounted, EpochsFailed, EpochsOver
 from whale_ray.control.epoch_progress import EpochProgress
-from whale_ray.control.epoch_session import EpochSession
+from whale_ray.control.epoch_session import EpochSession, FailureLog
 from whale_ray.control.epoch_writer import EpochWriter
 from whale_ray.control.fleet import MemberMessage
 from whale_ray.operators.sinks.base import CommitId, Staged
@@ -297,6 +297,27 @@ def test_a_checkpoint_that_fails_is_told_and_the_next_one_counts(caplog: Any) ->
         assert (told.failures, told.failure) == (1, "")
         assert told.count > 0
         job.session.writer.close()
+
+
+def test_of_checkpoints_that_fail_again_and_again_ever_fewer_are_told(caplog: Any) -> None:
+    log = FailureLog()
+    for epoch in range(1, 21):
+        log.failed(epoch, f"no space for epoch-{epoch}")
+    log.failed(21, "read-only")
+    log.counted(22)
+    log.failed(23, "read-only")
+    log.counted(24)
+    told = [one.getMessage().partition(";")[0] for one in caplog.records]
+    assert told == [
+        "checkpoint 1 failed: no space for epoch-1",
+        "checkpoint 2 failed: no space for epoch-2",
+        "checkpoint 4 failed (for the 4th time in a row): no space for epoch-4",
+        "checkpoint 8 failed (for the 8th time in a row): no space for epoch-8",
+        "checkpoint 16 failed (for the 16th time in a row): no space for epoch-16",
+        "checkpoint 21 failed: read-only",
+        "checkpoint 22 is complete, after 21 that failed",
+        "checkpoint 23 failed: read-only",
+    ]
 
 
 def test_a_savepoint_is_found_by_who_asked_for_it() -> None:
