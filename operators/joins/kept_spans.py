@@ -222,11 +222,10 @@ def _taken(
 
 def _with_spans(pieces: Sequence[tuple[int, Batch]], marker: str) -> Batch:
     """Return kept rows as one batch, each with its span; which were joined, contents tell."""
-    batches = []
-    for span, rows in pieces:
-        columns = {
-            marker: Column.of(np.zeros(rows.num_rows, np.bool_)),
-            _SPAN: Column.of(np.full(rows.num_rows, span)),
-        }
-        batches.append(with_columns(rows, columns).with_times(rows.times))
-    return Batch.concat(batches)
+    spans, batches = zip(*pieces, strict=True)
+    rows = Batch.concat(batches)
+    columns = {
+        marker: Column.of(np.zeros(rows.num_rows, np.bool_)),
+        _SPAN: Column.of(np.repeat(np.array(spans, np.int64), [len(one) for one in batches])),
+    }
+    return with_columns(rows, columns).with_times(rows.times)

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..tasks.stage_epochs import aligns
+
 if TYPE_CHECKING:
     from ..configs.sections.checkpoints import CheckpointSettings
+    from ..plan.physical import PhysicalPlan
 
-__all__ = ["AHEAD_IN_FLIGHT", "EpochSchedule"]
+__all__ = ["AHEAD_IN_FLIGHT", "EpochSchedule", "exchanges_in_a_row"]
 
-AHEAD_IN_FLIGHT = 6
+AHEAD_IN_FLIGHT = 3
 """For how many times as long as bytes wait in a ring sources read little before an epoch.
 
-So long large reads take to leave the rings of a few stages, one behind the other.
+So long large reads take to leave a ring and the stage that reads it. For each ring that a marker
+comes through it is so long again: of several stages, each takes what the one before it has left.
 """
 _NS_PER_MS = 1_000_000
 
@@ -37,9 +41,9 @@ class EpochSchedule:
         self._begun_ns: int | None = None
 
     @classmethod
-    def of(cls, settings: CheckpointSettings) -> EpochSchedule:
-        """Return the schedule of a job with these settings."""
-        ahead_ms = AHEAD_IN_FLIGHT * settings.in_flight_ms
+    def of(cls, settings: CheckpointSettings, exchanges: int) -> EpochSchedule:
+        """Return the schedule of a job with these settings; see `exchanges_in_a_row`."""
+        ahead_ms = AHEAD_IN_FLIGHT * exchanges * settings.in_flight_ms
         return cls(settings.interval_ms * _NS_PER_MS, ahead_ms * _NS_PER_MS)
 
     def begun(self) -> None:
@@ -55,3 +59,13 @@ class EpochSchedule:
             self._begun_ns = now_ns
         due_ns = self._begun_ns + self._interval_ns
         return due_ns - self._ahead_ns <= now_ns < due_ns + self._ahead_ns
+
+
+def exchanges_in_a_row(plan: PhysicalPlan) -> int:
+    """Return how many rings a marker comes through at most, one behind the other."""
+    before = [0] * len(plan.stages)
+    for edge in sorted(plan.edges, key=lambda edge: edge.source_stage):  # those upstream first
+        if aligns(edge):
+            count = before[edge.source_stage] + 1
+            before[edge.target_stage] = max(before[edge.target_stage], count)
+    return max(before)

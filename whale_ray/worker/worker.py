@@ -48,7 +48,7 @@ from ..transport.wire import codec
 from ..transport.wire.types import Schema
 from . import snapshot_writer
 from .custom_transports import POLL_NS, CustomTransports
-from .epoch_schedule import EpochSchedule
+from .epoch_schedule import EpochSchedule, exchanges_in_a_row
 from .kept_snapshots import KeptSnapshots
 from .limit_slices import LimitSlices
 from .offers import RingOffer
@@ -180,7 +180,9 @@ class Worker:
         plan = self._assignment.plan
         outlet = self._make_outlet(attempt)
         if outlet is not None:
-            schedule = EpochSchedule.of(self._assignment.settings.checkpoints)
+            schedule = EpochSchedule.of(
+                self._assignment.settings.checkpoints, exchanges_in_a_row(plan)
+            )
             self._epochs = WorkerEpochs(
                 plan, self._index, self._tasks, outlet, self._kept, self._last_epoch, schedule
             )

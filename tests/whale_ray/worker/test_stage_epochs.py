@@ -14,7 +14,7 @@ from whale_ray.configs.errors import OutputError
 from whale_ray.operators.snapshots import OperatorSnapshot
 from whale_ray.state.epochs.messages import EpochDurable, EpochForgotten, InjectMarker
 from whale_ray.tasks.source_node import SourceNode
-from whale_ray.worker.epoch_schedule import AHEAD_IN_FLIGHT, EpochSchedule
+from whale_ray.worker.epoch_schedule import AHEAD_IN_FLIGHT, EpochSchedule, exchanges_in_a_row
 
 SETTINGS = {
     "transport.ring_bytes": 65_536,
@@ -47,6 +47,7 @@ def joined(record: Record) -> whale.Topology:
 def test_a_tables_source_tells_only_its_end_and_snapshots_wait_for_the_table() -> None:
     record = Record()
     with EpochJob(joined(record), 2, record, SETTINGS) as job:
+        assert exchanges_in_a_row(job.plan) == 2, "no marker comes with the table"
         tables = job.plan.stage_of("b").id
         joins = job.plan.stage_of("known").id
         chance = Random(3)
@@ -223,6 +224,7 @@ def test_sources_read_little_when_an_epoch_is_near() -> None:
             job.now_ns = now_ms * ms
             return reads_of(job)
 
+        assert exchanges_in_a_row(job.plan) == 1
         (usual,) = reads_at(5_000)
         assert reads_at(5_000 + near_ms - 1) == {usual}
         assert reads_at(5_000 + near_ms) == {usual // 8}
@@ -251,6 +253,7 @@ def test_stages_behind_a_marker_read_on_when_no_ring_has_a_frame_before_it() -> 
         rows = rows.shuffle().process(lambda: Keep(record.seen), id=name, parallelism=2)
     rows.sink(Counting(), id="out")
     with EpochJob(topology, 2, record, SETTINGS) as job:
+        assert exchanges_in_a_row(job.plan) == 2
         worker, other = job.workers
         first, second = job.plan.stage_of("first").id, job.plan.stage_of("second").id
 
