@@ -78,15 +78,21 @@ class StateBudget:
             raise self._full(operator, nbytes, keys)
         self._on_disk[operator] = self.spilled_by(operator) + nbytes
 
+    def check(self, operator: str, keys: int) -> None:
+        """Raise as `take` if what was charged exceeds the budget."""
+        if self.free_bytes < 0:
+            raise self._full(operator, 0, keys)
+
     def _full(self, operator: str, nbytes: int, keys: int) -> StateFullError:
         others = self.used_bytes - self.used_by(operator)
         named = self._known_as.get(operator, operator)
+        needs = f" and needs {format_mib(nbytes)} more" if nbytes else ""
         beside = f", other operators {format_mib(others)}" if others else ""
         return StateFullError(
             f"operator {named!r}: its state of {keys:,} keys takes"
-            f" {format_mib(self.used_by(operator))} and needs {format_mib(nbytes)}"
-            f" more{beside}, but a worker's state may take {format_mib(self.limit_bytes)}"
-            f"{self._beyond}: raise {SETTING}, run more workers,"
+            f" {format_mib(self.used_by(operator))}{needs}{beside},"
+            f" but a worker's state may take {format_mib(self.limit_bytes)}{self._beyond}:"
+            f" raise {SETTING}, run more workers,"
             f" or {self._remedies.get(named, 'keep fewer keys')}"
         )
 

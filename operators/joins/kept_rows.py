@@ -26,6 +26,8 @@ __all__ = ["KeptRows"]
 Int64s = npt.NDArray[np.int64]
 
 _DUMPED_ROWS_MAX = 1 << 16
+_ROWS_MIN = 16
+"""An index has room for so many rows at least: sparse streams have many spans of few rows."""
 _INDEX_BYTES = 37
 """Of a row's place in the index, in that of its key and in the heads."""
 
@@ -43,7 +45,7 @@ class KeptRows:
         self.log = RowLog()
         self.keys = KeptArrays(ends=np.zeros(1, np.int64), pool=np.empty(0, np.uint8))
         self.index = KeptArrays(
-            heads=np.full(1024, END, np.int32),
+            heads=np.full(2 * _ROWS_MIN, END, np.int32),
             hashes=np.empty(0, np.uint64),
             times=np.empty(0, np.int64),
             following=np.empty(0, np.int32),
@@ -193,7 +195,7 @@ class KeptRows:
     def _reserve(self, count: int) -> None:
         if count <= len(self.index["hashes"]):
             return
-        size = max(_power_of_two(count), 1024)
+        size = max(_power_of_two(count), _ROWS_MIN)
         for name in ("hashes", "times", "following", "matched"):
             self.index.resize(name, size, self._count)
 

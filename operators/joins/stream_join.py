@@ -129,10 +129,7 @@ class StreamJoin(EmitsInPortions, CoProcess, SealingByDump):
         self._taken_bytes += nbytes
         if nbytes > 0 and budget.free_bytes < 0:
             self._spill(0)
-            if budget.free_bytes < 0:
-                budget.give_back(name, nbytes)
-                self._taken_bytes -= nbytes
-                budget.take(name, nbytes, self._kept_rows)
+            budget.check(name, self._kept_rows)
 
     @abstractmethod
     def _spillable(self) -> Iterable[Spillable]:

@@ -93,13 +93,15 @@ def _within(operator_id: str, within: object) -> TimeWindow | SessionWindow | Ti
         raise mistake(
             operator_id,
             f"the window is over {within.column!r}, but both sides of a join go by their event"
-            f" times: leave out the column, within=whale.{_call(within)}('12 hours')",
+            f" times: leave out the column, within={_call(within)}",
         )
     return within
 
 
 def _call(within: TimeWindow | SessionWindow) -> str:
-    return "session_window" if isinstance(within, SessionWindow) else "window"
+    if isinstance(within, SessionWindow):
+        return "whale.session_window('12 hours')"
+    return "whale.window('12 hours'), or whale.window('12 hours', slide='1 hour')"
 
 
 def _lateness(operator_id: str, given: object) -> int:
