@@ -220,7 +220,7 @@ def to_ray_dataset(rows: SinkResult | pa.Table) -> Dataset:
     import ray.data
 
     if not ray.is_initialized():
-        msg = "this process is not connected to Ray; call ray.init() or connect_ray() first"
+        msg = "this process is not connected to Ray; call ray.init() first"
         raise UsageError(msg)
     table = rows.to_arrow() if isinstance(rows, SinkResult) else rows
     return ray.data.from_blocks(_pieces(table))

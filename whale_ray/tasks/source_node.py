@@ -86,6 +86,7 @@ class SourceNode(Node):
             self._idle_after_ns = assigner.idle_after_ns
         self._quiet_since_ns: int | None = None
         self._idle = False
+        self._rejected: dict[str, int] = {}  # what the reader had rejected when it was last asked
 
     def join(self, board: WatermarkBoard) -> None:
         """Align on a board."""
@@ -131,10 +132,11 @@ class SourceNode(Node):
         return min(due_ns, self._quiet_since_ns + self._idle_after_ns)
 
     def update_metrics(self) -> None:
-        """Count the late rows, and ask the reader what it tells of its input."""
+        """Count late and rejected rows, and ask the reader what it tells of its input."""
         if self._assigner is not None:
             self.metrics.rows_late = self._assigner.late_rows
         if not self.ended:
+            self._count_rejected()
             with self.guard():
                 gauges = self._reader.gauges()
                 self.metrics.gauges = {name: dict(parts) for name, parts in gauges.items()}
@@ -151,13 +153,8 @@ class SourceNode(Node):
                 " open_at(), or run the job without checkpoints"
             )
             raise UsageError(msg)
-        dropped = dict(kept.values["counts"]["rows_dropped"])
-        if not self.ended:  # they are among those dropped since
-            for reason, rows in self._reader.rejected.items():
-                dropped[reason] = dropped.get(reason, 0) + rows
         values = {
             **kept.values,
-            "counts": {**kept.values["counts"], "rows_dropped": dropped},
             "event_time": None if self._assigner is None else self._assigner.kept(),
             "idle": self._idle,
         }
@@ -301,6 +298,15 @@ class SourceNode(Node):
         self._publish_watermark(watermark_ns)
         self._output.advance(watermark_ns)
 
+    def _count_rejected(self) -> None:
+        """Count what the reader, which counts from its start, has rejected since the last time."""
+        with self.guard():
+            rejected = dict(self._reader.rejected)
+        self.metrics.drop(
+            {one: rows - self._rejected.get(one, 0) for one, rows in rejected.items()}
+        )
+        self._rejected = rejected
+
     def _publish_watermark(self, watermark_ns: int) -> None:
         if self._board is not None and self._slot is not None:
             self._board.set_watermark(self._slot, watermark_ns)
@@ -308,6 +314,6 @@ class SourceNode(Node):
     def _end(self) -> None:
         self.ended = True
         self.metrics.watermark_ns = WATERMARK_END
-        self.metrics.drop(dict(self._reader.rejected))  # the reader counts from its start
+        self._count_rejected()
         self._publish_watermark(WATERMARK_END)
         self._output.end()

@@ -186,7 +186,10 @@ def test_rows_that_were_refused_go_on_being_counted() -> None:
         def rejected(self) -> dict[str, int]:
             return {"malformed": 3}
 
-    before, _, _ = source(Refusing(0, 4))
+    before, _, endless = source(Refusing(0, 4, endless=True))
+    for _ in range(2):
+        endless.update_metrics()
+        assert endless.metrics.rows_dropped == {"malformed": 3}
     after, _, node = source(Refusing(4, 4))
     restored(after, *kept(before))
     while not node.ended:
