@@ -65,6 +65,7 @@ def _state(parsed: argparse.Namespace) -> int:
 def _list(parsed: argparse.Namespace) -> tuple[Any, list[str]]:
     from ..api.state_listing import epochs_in, operators_of
     from ..api.state_reading import find_epoch, open_store
+    from ..configs.errors import DamagedCheckpointError
     from ..transport.clock import SystemClock
 
     store, _ = open_store(parsed.path)
@@ -81,15 +82,21 @@ def _list(parsed: argparse.Namespace) -> tuple[Any, list[str]]:
     if parsed.epoch == "latest" and epochs[-1].damage:
         return found, lines
     name, manifest = find_epoch(store, parsed.epoch)
-    operators = [dataclasses.asdict(one) for one in operators_of(store, manifest)]
+    damage = ""
+    try:
+        operators = [dataclasses.asdict(one) for one in operators_of(store, manifest)]
+    except DamagedCheckpointError as error:  # the list is what one looks for another checkpoint in
+        operators, damage = [], str(error)
     age = _duration(now_ms - manifest.created_ms)
     lines += ["", f"checkpoint {manifest.epoch}, {age} old, {store.url}/{name}"]
     history = " ← ".join(f"{job} at {epoch}" for job, epoch in reversed(manifest.lineage.restored))
     if history:
         lines.append(f"written by {manifest.lineage.job}, which went on from {history}")
     shown = [{k: v for k, v in one.items() if k != "position"} for one in operators]
-    lines += table([one | {"nbytes": _bytes(one["nbytes"])} for one in shown])
-    return {**found, "epoch": manifest.epoch, "operators": operators}, lines
+    lines += [f"  {damage}"] if damage else []
+    lines += table([one | {"nbytes": _bytes(one["nbytes"])} for one in shown]) if shown else []
+    found |= {"epoch": manifest.epoch, "operators": operators, "damage": damage}
+    return found, lines
 
 
 def _row(one: EpochEntry) -> dict[str, Any]:

@@ -85,6 +85,7 @@ class EpochWriter:
         self.restore_point: RestorePoint | None = None
         self.size = EpochSize()
         self.lost: WhaleError | None = None
+        self._unremoved = ""  # why old checkpoints stay
 
     def staged(self) -> dict[str, list[Staged]]:
         """Return what the newest epoch names, by sink: in a bounded job, all that is staged."""
@@ -236,9 +237,13 @@ class EpochWriter:
 
         def remove() -> None:
             self._store.remove_unlisted(keep, needed)
+            self._unremoved = ""
 
         def failed(error: BaseException) -> None:
-            _log.warning("old checkpoints stay for now: %s", self._reason(error))
+            reason = self._reason(error)
+            if reason != self._unremoved:  # else it was told
+                _log.warning("old checkpoints stay for now: %s", reason)
+            self._unremoved = reason
 
         who = f"the checkpoint folder {self._store.url!r}"
         self._background.begin(

@@ -352,9 +352,12 @@ def test_the_command_says_what_is_wrong_in_one_line(store, capsys, tmp_path):
         assert line.startswith("whale-ray: ")
 
 
-def test_a_chunk_that_is_gone_is_named(store, tmp_path):
+def test_a_chunk_that_is_gone_is_named(store, tmp_path, capsys):
     write(store, 1, chunks_of(ROWS))
     for path in (tmp_path / "store" / "chunks").rglob("op-*"):
         path.unlink()
     with pytest.raises(DamagedCheckpointError, match="lacks chunks/job-1/.*restore from another"):
         whale.read_state(store.url, "op")
+    assert main(["state", store.url]) == 0
+    said = capsys.readouterr().out
+    assert "2023-11-14 22:13:20" in said and "lacks chunks/job-1/" in said
