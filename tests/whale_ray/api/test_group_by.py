@@ -175,6 +175,21 @@ def test_groups_without_a_window_or_event_times() -> None:
     assert set(expected) <= set(rows_of(job, "changes"))
 
 
+def test_a_column_may_have_the_empty_name_as_everywhere_else() -> None:
+    """As the index has that pandas writes to a file of CSV."""
+    topology = whale.Topology("unnamed")
+    rows = [{"": 1, "n": 2}, {"": 2, "n": 3}, {"": 1, "n": 4}]
+    source = topology.source(whale.sources.iterable(rows), id="rows")
+    sums = source.group_by("").agg(F.sum("n").alias("m"))
+    table = whale.sources.iterable([{"": 1, "x": 5}, {"": 2, "x": 6}])
+    sums.join_table(table, on="").sink(whale.sinks.collect(), id="out")
+    found = whale.run(topology).results("out").to_arrow().to_pylist()
+    assert sorted(found, key=lambda row: row["m"]) == [
+        {"": 2, "m": 3, "x": 6},
+        {"": 1, "m": 6, "x": 5},
+    ]
+
+
 def test_an_output_without_rows_has_its_columns() -> None:
     topology = whale.Topology("nothing")
     none = bids(topology).filter(whale.col("price") > 1000)

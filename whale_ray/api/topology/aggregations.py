@@ -275,7 +275,7 @@ def _grouping(
             windows.append(column)
         elif isinstance(column, Expression) and column.plain_column == column.output_name:
             names.append(column.output_name)
-        elif isinstance(column, str) and column:
+        elif isinstance(column, str):
             names.append(column)
         elif isinstance(column, Expression):
             raise mistake(

@@ -63,7 +63,7 @@ def add_drop_duplicates(
 def _keys(operator_id: str, columns: tuple[object, ...]) -> tuple[str, ...]:
     names = []
     for name in columns:
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str):
             raise mistake(
                 operator_id,
                 f"drop_duplicates takes names of columns, not {describe_value(name)}:"

@@ -35,7 +35,7 @@ def join_keys(operator_id: str, parameter: str, given: object) -> tuple[tuple[st
         )
     for names in pairs:
         for name in names:
-            if not isinstance(name, str) or not name:
+            if not isinstance(name, str):
                 raise mistake(
                     operator_id,
                     f"{parameter} has {describe_value(name)}: name columns; compute a key with"
