@@ -213,6 +213,10 @@ class EventTimeAssigner:
         column = batch.column(self._event_time.column)
         ticks = self._event_time.ns_per_tick(column.type)
         raw = column.data
+        plain = self._plain(raw, column.validity, ticks, now_ns)
+        if plain is not None:
+            self._rows += batch.num_rows
+            return batch.with_times(plain), {}
         dropped: dict[str, int] = {}
         usable = self._usable(column.type, raw, column.validity, ticks, now_ns, dropped)
         if usable is None:
@@ -228,6 +232,38 @@ class EventTimeAssigner:
         if usable is not None:
             batch = batch.filter(usable)
         return batch.with_times(times), dropped
+
+    def _plain(
+        self,
+        raw: npt.NDArray[np.integer],
+        valid: npt.NDArray[np.bool_] | None,
+        ticks: int,
+        now_ns: int,
+    ) -> Int64s | None:
+        """Return the times if every row has one and none is late; advance the watermark then.
+
+        None if it is not so, or not to be told in one pass.
+        """
+        if valid is not None or ticks == 1 or raw.dtype != np.int64 or not raw.size:
+            return None
+        from .event_time_kernels import scale_times  # numba is not loaded to build a topology
+
+        times = np.empty(raw.size, np.int64)
+        earliest, _, ahead = self._range(ticks, now_ns)
+        is_plain, latest_ns = scale_times(
+            raw, ticks, earliest, ahead, self._latest_ns, self._behind_ns, times
+        )
+        if not is_plain:
+            return None
+        self._advance(latest_ns)
+        return times
+
+    def _range(self, ticks: int, now_ns: int) -> tuple[int, int, int]:
+        """Return the earliest and the latest time that fit, and the latest one that may be used."""
+        earliest, latest = -(_LATEST_NS // ticks), _LATEST_NS // ticks
+        if self._max_ahead_ns is None:
+            return earliest, latest, latest
+        return earliest, latest, min(latest, (now_ns + self._max_ahead_ns) // ticks)
 
     def _usable(
         self,
@@ -245,10 +281,7 @@ class EventTimeAssigner:
             if self._event_time.on_null == "fail":
                 raise BadRowError(self._null_message(int(np.argmin(valid))))
             dropped[NULL_TIME] = int(np.count_nonzero(~valid))
-        earliest, latest = -(_LATEST_NS // ticks), _LATEST_NS // ticks
-        ahead = latest
-        if self._max_ahead_ns is not None:
-            ahead = min(latest, (now_ns + self._max_ahead_ns) // ticks)
+        earliest, latest, ahead = self._range(ticks, now_ns)
         if not raw.size or (int(raw.min()) >= earliest and int(raw.max()) <= ahead):
             return valid
         valid = self._in_range(kind, raw, valid, (earliest, latest), dropped)
@@ -313,9 +346,12 @@ class EventTimeAssigner:
         if count and self._event_time.on_late == "fail":
             row = first if usable is None else int(np.flatnonzero(usable)[first])
             raise BadRowError(self._late_message(row, int(times[first]), before_ns))
-        self._latest_ns = latest_ns
-        self.watermark_ns = max(self._latest_ns - self._behind_ns - 1, NO_WATERMARK_NS)
+        self._advance(latest_ns)
         return late if count and self._event_time.on_late == "drop" else None
+
+    def _advance(self, latest_ns: int) -> None:
+        self._latest_ns = latest_ns
+        self.watermark_ns = max(latest_ns - self._behind_ns - 1, NO_WATERMARK_NS)
 
     def _where(self, row: int) -> str:
         return f"{self._source}, row {self._rows + row}"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whale_ray.configs.errors import BadRowError, InputError
@@ -121,6 +121,32 @@ def test_equals_the_model(
         assert list(zip(got["row"].tolist(), got.times.tolist(), strict=True)) == model.kept
         assert dict(dropped) == model.dropped
         assert assigner.watermark_ns == model.watermark_ns
+
+
+@settings(max_examples=40)
+@given(
+    rows=st.integers(250, 800),
+    seed=st.integers(0, 2**32),
+    disorder_ms=st.sampled_from([0, 1, 3, 40]),
+    behind_ms=st.sampled_from([0, 1, 3, 40]),
+)
+def test_rows_of_several_blocks_equal_the_model(
+    rows: int, seed: int, disorder_ms: int, behind_ms: int
+) -> None:
+    random = np.random.default_rng(seed)
+    values = np.arange(rows) // 3 - random.integers(0, disorder_ms + 1, rows) * random.choice(
+        2, rows, p=[0.99, 0.01]
+    )
+    assigner = EventTimeAssigner(EventTime("t", behind_ms, "ms", "drop"), "s")
+    model = AssignerModel(behind_ns=behind_ms * 10**6, unit="ms")
+    for part in np.array_split(values, 2):
+        model.kept = []
+        for row, value in enumerate(part.tolist()):
+            model.take(row, value)
+        got, _ = assigner.assign(batch(part.tolist()))
+        assert got.times is not None
+        assert list(zip(got["row"].tolist(), got.times.tolist(), strict=True)) == model.kept
+        assert (assigner.late_rows, assigner.watermark_ns) == (model.late, model.watermark_ns)
 
 
 @given(
