@@ -87,28 +87,27 @@ def counting(
 EXPECTED = {k: sum(1 for i in range(0, 2000, 2) if i % 13 == k) for k in range(13)}
 
 
-@pytest.mark.parametrize("process", [Count, CountOfKey])
-def test_a_job_joins_a_running_ray_and_leaves_it_as_it_was(cluster: Any, process: Any) -> None:
-    before = cluster.cluster_resources()
-    job = whale.submit(counting(process), workers=2).wait(120)
-    found = {row["k"]: row["n"] for row in job.results("out").to_arrow().to_pylist()}
-    assert found == EXPECTED
-    assert job.state == "finished"
-    assert cluster.is_initialized()
-    assert cluster.cluster_resources() == before
-    assert "finished" in job._repr_html_()
-
-
-def test_a_union_is_read_by_actors(cluster: Any) -> None:
-    topology = whale.Topology("union")
+def test_a_job_joins_a_running_ray_and_leaves_it_as_it_was(cluster: Any) -> None:
+    """It counts in objects of the user's and in declared state, and reads a union."""
+    topology = counting()
+    even = topology.source(whale.sources.iterable(ROWS), id="again").filter(whale.col("v") % 2 == 0)
+    of_keys = even.key_by("k").process(CountOfKey, id="of-keys", parallelism=4)
+    of_keys.sink(whale.sinks.collect(), id="by-key")
     streams = [
         topology.source(whale.sources.iterable([{"k": i % 13} for i in part]), id=f"rows-{n}")
         for n, part in enumerate((range(0, 1000, 2), range(1000, 1500, 2), range(1500, 2000, 2)))
     ]
-    united = streams[0].union(*streams[1:]).key_by("k").process(Count, id="count", parallelism=4)
-    united.sink(whale.sinks.collect(), id="out")
+    united = streams[0].union(*streams[1:]).key_by("k").process(Count, id="all", parallelism=4)
+    united.sink(whale.sinks.collect(), id="of-union")
+    before = cluster.cluster_resources()
     job = whale.submit(topology, workers=2).wait(120)
-    assert {row["k"]: row["n"] for row in job.results("out").to_arrow().to_pylist()} == EXPECTED
+    for sink in ("out", "by-key", "of-union"):
+        found = {row["k"]: row["n"] for row in job.results(sink).to_arrow().to_pylist()}
+        assert found == EXPECTED, sink
+    assert job.state == "finished"
+    assert cluster.is_initialized()
+    assert cluster.cluster_resources() == before
+    assert "finished" in job._repr_html_()
 
 
 @pytest.mark.long
@@ -131,26 +130,6 @@ def test_a_users_transport_carries_rows_between_actors(cluster: Any) -> None:
     job = whale.submit(topology, workers=3).wait(120)
     assert {row["k"]: row["n"] for row in job.results("out").to_arrow().to_pylist()} == EXPECTED
     assert len(job.metrics().transports) == 4, "two senders, and a receiver for each"
-
-
-def fail_at_26(row: Any) -> bool:
-    return 1 / (row.v - 26) != 0
-
-
-def test_a_failing_function_keeps_its_traceback_across_ray(cluster: Any) -> None:
-    topology = whale.Topology("failing")
-    rows = [{"v": i} for i in range(100)]
-    topology.source(whale.sources.iterable(rows), id="rows").filter(fail_at_26, id="bad").sink(
-        whale.sinks.collect(), id="out"
-    )
-    with pytest.raises(whale.errors.UserFunctionError) as caught:
-        whale.submit(topology, workers=2).wait(120)
-    lines = str(caught.value).splitlines()
-    assert "fail_at_26" in lines[1]
-    assert lines[-2:] == [
-        "ZeroDivisionError: division by zero",
-        "in operator 'bad', instance 0; input: {v=26}",
-    ]
 
 
 class Suicidal(Count):

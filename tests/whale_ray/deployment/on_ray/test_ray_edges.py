@@ -59,7 +59,7 @@ def test_prints_are_forwarded_and_kept(cluster: Any, capsys: pytest.CaptureFixtu
     assert "\n".join(lines) in logged(job)
 
 
-def test_a_failure_names_the_logs_and_comes_after_what_was_printed(
+def test_a_failure_keeps_its_traceback_names_the_logs_and_comes_after_what_was_printed(
     cluster: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = whale.submit(talking(100), workers=1)
@@ -69,6 +69,12 @@ def test_a_failure_names_the_logs_and_comes_after_what_was_printed(
     assert printed.out.splitlines() == [f"(talk#0) row {v}" for v in range(41)]
     assert printed.err == "(talk#0) before the fall\n"
     assert caught.value.__notes__ == [job.logs]
+    lines = str(caught.value).splitlines()
+    assert "on_row" in lines[1]
+    assert lines[-2:] == [
+        "LookupError: no such taxi",
+        "in operator 'talk', instance 0; input: {v=40}",
+    ]
 
 
 @pytest.mark.long
