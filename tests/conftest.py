@@ -178,8 +178,10 @@ def _started_processes() -> Iterator[psutil.Process]:
 
 
 def _ends_with_us(process: psutil.Process) -> bool:
-    """Tell helpers that Python and pyspark keep until the interpreter ends, then end themselves."""
+    """Tell helpers that are kept until the interpreter ends, by Python, pyspark and our tests."""
     command = _command(process)
+    if "tests/loaded_servers.py" in command:
+        return process.ppid() == os.getpid()  # what was forked from it ends with its job
     helpers = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "PySparkShell")
     is_gateway = "org.apache.spark.deploy.SparkSubmit" in command
     return is_gateway or any(helper in command for helper in helpers)

@@ -39,7 +39,7 @@ class LoadedServers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._server = ForkServer(_start)
+        self._server: ForkServer | None = None  # started for the first job
 
     def __call__(
         self, command: list[str], *, pass_fds: Sequence[int], env: Mapping[str, str], **_: Any
@@ -48,6 +48,7 @@ class LoadedServers:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours, theirs:
             with self._lock:
+                self._server = self._server or ForkServer(_start)
                 serial = self._server.fork(0, LOCAL_ADDRESS, theirs)
             request = pickle.dumps((int(command[-1]), os.getcwd(), dict(env)))
             socket.send_fds(ours, [request], [*pass_fds, *_OUTPUTS])
@@ -56,16 +57,28 @@ class LoadedServers:
     def wait(self, serial: int, timeout_s: float) -> int | None:
         """Return how a server ended, or None if it is alive."""
         with self._lock:
-            return self._server.wait(serial, timeout_s)
+            return self._started.wait(serial, timeout_s)
 
     def kill(self, serial: int) -> None:
         """Kill a server."""
         with self._lock:
-            self._server.kill(serial)
+            self._started.kill(serial)
+
+    def pid(self, serial: int) -> int:
+        """Return the id of a server's process, once it has been forked."""
+        while (pid := self._started.pid(serial)) is None:
+            assert self.wait(serial, _POLL_S) is None
+        return pid
+
+    @property
+    def _started(self) -> ForkServer:
+        assert self._server is not None
+        return self._server
 
     def close(self) -> None:
         """End the process from which they are forked."""
-        self._server.close(grace_s=0.0)
+        if self._server is not None:
+            self._server.close(grace_s=0.0)
 
 
 class LaunchedServer:
@@ -74,6 +87,11 @@ class LaunchedServer:
     def __init__(self, servers: LoadedServers, serial: int) -> None:
         self._servers = servers
         self._serial = serial
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._servers.pid(self._serial)
 
     def poll(self) -> int | None:
         """Return the exit code, None while it runs."""

@@ -1,4 +1,4 @@
-"""The runners that one pipeline test runs on: this process, processes, several hosts."""
+"""Jobs on processes start quickly; the runners that one pipeline test runs on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def loaded_servers(_no_leaks_of_the_run: None) -> Iterator[LoadedServers]:
         yield servers
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def quick_processes(loaded_servers: LoadedServers) -> Iterator[None]:
     """Let the jobs of a module that run on processes start them quickly."""
     with pytest.MonkeyPatch.context() as patch:

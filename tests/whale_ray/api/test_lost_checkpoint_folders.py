@@ -26,7 +26,7 @@ from tests.whale_ray.api.test_checkpoints import (
 )
 from tests.whale_ray.user_code.gated_numbers import expected
 
-pytestmark = pytest.mark.usefixtures("quick_processes", "no_leaks")
+pytestmark = pytest.mark.usefixtures("no_leaks")
 
 SETTINGS = {
     "checkpoints.tries_max": 1_000,

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import pyarrow as pa
-import pytest
 
 import whale_ray as whale
 from whale_ray.optimizer.decisions import log_from_yaml
 from whale_ray.tuning import optimizing
 from whale_ray.tuning.trials import TrialLength
-
-pytestmark = pytest.mark.usefixtures("quick_processes")
 
 ROWS = 20_000
 SHORT = TrialLength(warm_up_s=0.02, measured_s=0.1, wall_s=0.4)

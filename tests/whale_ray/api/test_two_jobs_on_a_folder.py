@@ -11,7 +11,7 @@ from tests.whale_ray.api.test_checkpoints import COUNT, GATE, OFTEN, numbers, un
 from tests.whale_ray.user_code.gated_numbers import expected
 from whale_ray.configs.errors import ClaimLostError, OutputError
 
-pytestmark = pytest.mark.usefixtures("quick_processes", "no_leaks")
+pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
 def test_a_second_job_is_refused_and_one_that_takes_over_lets_the_first_commit_nothing(

@@ -58,7 +58,7 @@ from whale_ray.cli.running import APPLICATIONS
 from whale_ray.plan.logical import OperatorKind
 from whale_ray.testing import VirtualClock, read_all
 
-pytestmark = pytest.mark.usefixtures("quick_processes", "no_leaks")
+pytestmark = pytest.mark.usefixtures("no_leaks")
 
 Paced: TypeAlias = Callable[[pa.Table], whale.sources.Source]
 CHECKPOINTS = 3

@@ -18,17 +18,23 @@ import psutil
 import pytest
 
 import whale_ray as whale
+from tests.loaded_servers import LoadedServers
 from whale_ray.api.submission import submit
 from whale_ray.configs.errors import ResourceError
 from whale_ray.deployment.members import LOCAL_ADDRESS
-from whale_ray.deployment.processes.fork_server import ForkServer, _Server, load_between_jobs
+from whale_ray.deployment.processes.fork_server import (
+    ForkServer,
+    Launch,
+    _Server,
+    load_between_jobs,
+)
 
 PATIENCE_S = 60.0
 
 
 @contextmanager
-def a_server(grace_ms: int = 3000) -> Iterator[ForkServer]:
-    server = ForkServer(grace_ms=grace_ms)
+def a_server(launch: Launch = subprocess.Popen, grace_ms: int = 3000) -> Iterator[ForkServer]:
+    server = ForkServer(launch, grace_ms)
     try:
         yield server
     finally:
@@ -93,8 +99,10 @@ def test_without_pidfds_the_other_ways_to_run_are_named(monkeypatch: pytest.Monk
         ForkServer()
 
 
-def test_a_killed_process_is_reported_with_its_signal(no_leaks: None) -> None:
-    with a_server() as server:
+def test_a_killed_process_is_reported_with_its_signal(
+    loaded_servers: LoadedServers, no_leaks: None
+) -> None:
+    with a_server(loaded_servers) as server:
         serial, connection = fork(server)
         server.kill(serial)
         assert server.wait(serial, PATIENCE_S) == -signal.SIGKILL
@@ -109,8 +117,10 @@ def started(server: ForkServer) -> tuple[int, int, socket.socket]:
     return serial, pid, connection
 
 
-def test_a_process_that_hangs_is_killed_when_the_driver_is_gone(no_leaks: None) -> None:
-    with a_server(grace_ms=50) as server:
+def test_a_process_that_hangs_is_killed_when_the_driver_is_gone(
+    loaded_servers: LoadedServers, no_leaks: None
+) -> None:
+    with a_server(loaded_servers, grace_ms=50) as server:
         _, pid, connection = started(server)
         os.kill(pid, signal.SIGSTOP)
     assert not psutil.pid_exists(pid)
@@ -118,8 +128,10 @@ def test_a_process_that_hangs_is_killed_when_the_driver_is_gone(no_leaks: None) 
 
 
 @pytest.mark.long
-def test_many_processes_do_not_fill_the_socket_between(no_leaks: None) -> None:
-    with a_server() as server:
+def test_many_processes_do_not_fill_the_socket_between(
+    loaded_servers: LoadedServers, no_leaks: None
+) -> None:
+    with a_server(loaded_servers) as server:
         members = [fork(server) for _ in range(300)]
         for _, connection in members:
             connection.close()
@@ -137,8 +149,10 @@ def test_a_server_that_cannot_start_is_reported() -> None:
     server.close(PATIENCE_S)
 
 
-def test_without_its_server_a_process_is_killed_rather_than_lost(no_leaks: None) -> None:
-    with a_server() as server:
+def test_without_its_server_a_process_is_killed_rather_than_lost(
+    loaded_servers: LoadedServers, no_leaks: None
+) -> None:
+    with a_server(loaded_servers) as server:
         serial, _, connection = started(server)
         server._process.kill()
         server._process.wait()
@@ -149,8 +163,10 @@ def test_without_its_server_a_process_is_killed_rather_than_lost(no_leaks: None)
         connection.close()
 
 
-def test_a_server_that_hangs_is_given_up_and_nobody_waits_for_it_again(no_leaks: None) -> None:
-    with a_server() as server:
+def test_a_server_that_hangs_is_given_up_and_nobody_waits_for_it_again(
+    loaded_servers: LoadedServers, no_leaks: None
+) -> None:
+    with a_server(loaded_servers) as server:
         serial, _, connection = started(server)
         os.kill(server._process.pid, signal.SIGSTOP)
         assert server.wait(serial, 0.0) is None

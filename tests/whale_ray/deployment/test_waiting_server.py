@@ -17,6 +17,8 @@ from tests.whale_ray.api.test_checkpoints import until
 from whale_ray.api.submission import submit
 from whale_ray.configs.errors import JobError, UsageError
 from whale_ray.configs.settings import Settings
+from whale_ray.deployment.processes import waiting_server
+from whale_ray.deployment.processes.fork_server import ForkServer
 from whale_ray.deployment.processes.waiting_server import early_fork_server
 
 GRACE_MS = Settings().runtime.kill_grace_ms
@@ -46,11 +48,23 @@ def numbers(rows: npt.NDArray[np.int64], _: np.random.Generator) -> dict[str, An
 
 
 def fork_servers() -> list[psutil.Process]:
-    children = [child for child in psutil.Process().children() if not has_ended(child)]
-    return [child for child in children if any("fork_server" in word for word in child.cmdline())]
+    """Return those started as for a user, and those that `tests.loaded_servers` has forked."""
+    found = []
+    for child in living_children(psutil.Process()):
+        command = " ".join(child.cmdline())
+        found += [child] if "fork_server" in command else []
+        found += living_children(child) if "loaded_servers" in command else []
+    return found
 
 
-def test_an_early_one_forks_every_job_of_its_block(no_leaks: None) -> None:
+def living_children(process: psutil.Process) -> list[psutil.Process]:
+    return [child for child in process.children() if not has_ended(child)]
+
+
+def test_an_early_one_forks_every_job_of_its_block(
+    monkeypatch: pytest.MonkeyPatch, no_leaks: None
+) -> None:
+    monkeypatch.setattr(waiting_server, "ForkServer", ForkServer)  # as for a user
     with early_fork_server(GRACE_MS):
         (early,) = fork_servers()
         assert parents_of_workers() == {early.pid}

@@ -25,7 +25,7 @@ from whale_ray.multicast.trees import (
     Route,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_processes", "no_leaks")
+pytestmark = pytest.mark.usefixtures("no_leaks")
 
 HOSTS = 8
 PATIENCE_S = 120

@@ -9,6 +9,11 @@ import pytest
 HERE = Path(__file__).parent
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_processes() -> None:
+    """Let processes start as they do for a user: what is measured may include that."""
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are deselected by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
