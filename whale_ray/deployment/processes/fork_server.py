@@ -266,13 +266,13 @@ class _Server:
         channel: socket.socket,
         grace_ms: int,
         run: Callable[[int, int, str], None],
-        between_jobs: Iterator[None] = iter(()),
+        between_jobs: Iterator[None] | None = None,
     ) -> None:
         """`between_jobs` is work for when no job runs; one step of it may delay a request."""
         self._channel = channel
         self._grace_ms = grace_ms
         self._run = run
-        self._between_jobs: Iterator[None] | None = between_jobs
+        self._between_jobs = between_jobs
         self._children: dict[int, tuple[int, int]] = {}  # by pidfd: serial and pid
         self._poller = select.poll()
         self._poller.register(channel, select.POLLIN)
