@@ -446,7 +446,7 @@ def changed_by_check(self: Any) -> None:
 
 
 BROKEN_SINKS: dict[str, tuple[Callable[[], Any], str]] = {
-    "views": (with_writer(write=keeps_views, stage=stages_views), "after publish() its output has"),
+    "views": (with_writer(write=keeps_views, stage=stages_views), "write() must copy the rows"),
     "early": (with_writer(write=shows_at_once), "before publish() its output has not the rows"),
     "staged": (with_writer(stage=shows_when_staged), "after stage(), before publish()"),
     "twice": (with_sink(publish=appends), "after a second publish() of the same"),

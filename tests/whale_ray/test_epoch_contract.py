@@ -139,7 +139,7 @@ def test_a_commit_that_counts_twice_is_found(tmp_path: Path) -> None:
             rows, keys = self.content()
             self.replace([*rows, *rows_of(staged)], keys)
 
-    refuse(Twice, tmp_path, r"after .*commit.* too many")
+    refuse(Twice, tmp_path, r"after .*commit.* too many.* note the commit's lineage and epoch")
 
 
 def test_a_commit_that_is_known_by_its_epoch_alone_is_found(tmp_path: Path) -> None:
@@ -149,7 +149,18 @@ def test_a_commit_that_is_known_by_its_epoch_alone_is_found(tmp_path: Path) -> N
         ) -> None:
             self.add(str(commit.epoch), staged)
 
-    refuse(EpochAlone, tmp_path, "restored from an older epoch .* missing")
+    refuse(
+        EpochAlone, tmp_path, "restored from an older epoch .* missing.* by its lineage and epoch"
+    )
+
+
+def test_a_commit_that_cannot_be_repeated_is_found(tmp_path: Path) -> None:
+    class Strict(Ledger):
+        def add(self, key: str, staged: Sequence[whale.sinks.Staged]) -> None:
+            assert key == "all" or key not in self.content()[1], "again"
+            super().add(key, staged)
+
+    refuse(Strict, tmp_path, r"commit\(\) raised AssertionError\(.*when it was repeated")
 
 
 def test_rows_and_commits_in_two_steps_are_found(tmp_path: Path) -> None:
@@ -190,7 +201,7 @@ def test_rows_that_are_visible_too_early_are_found(tmp_path: Path) -> None:
         ) -> None:
             self.add(f"early {len(staged)}", staged)
 
-    refuse(Early, tmp_path, r"before publish\(\) of a job with checkpoints .* too many")
+    refuse(Early, tmp_path, r"before publish\(\) of a job with checkpoints .* too many.* invisible")
 
 
 def test_staged_rows_that_a_restart_removes_are_found(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 from ..configs.errors import OutputError
 from ..operators.sinks.base import CommitId, Sink, SinkWriter, Staged
 from ..operators.sinks.staged_json import staged_from_json, staged_to_json
-from .conformance import difference, pickled_copy, require
+from .conformance import ContractError, difference, pickled_copy, require
 from .driving import instance_context
 from .interruption import InjectedError, Interruption
 
@@ -38,6 +38,19 @@ _EPOCHS = 12
 _LINES_AT_FIRST = 20
 _LINES_MAX = 40
 _PHASES = ("before", "in the middle", "afterwards")
+
+_INVISIBLE = "what is staged must stay invisible until publish() or commit()"
+_KEPT = (
+    "what is staged must survive abort() and recover(), and publish() and commit() must add all of"
+    " it, in one step with what they note"
+)
+
+_PUBLISHED = "publish() adds only what `staged` lists, and once however often it is called"
+_NOTED = (
+    "commit() must note the commit's lineage and epoch in the transaction that adds the rows, and"
+    " do nothing if they are noted"
+)
+_LINEAGE = "commit() must know a commit by its lineage and epoch, since another job repeats epochs"
 
 
 class RowsWithIds:
@@ -129,6 +142,7 @@ class PlayedJob:
         self._position = 0
         self._waiting: list[Staged] = []
         self._writers: list[SinkWriter] = []
+        self._committed: CommitId | None = None
 
     def begin(self) -> None:
         """Prepare the output.
@@ -266,9 +280,15 @@ class PlayedJob:
         while True:
             try:
                 self._call("commit", partial(self._sink.commit, commit, staged))
+                self._committed = commit
                 return
             except InjectedError:
                 self._sink = pickled_copy(self._sink)
+            except Exception as error:
+                if commit != self._committed:
+                    raise
+                msg = f"{self.name}: commit() raised {error!r} when it was repeated: {_NOTED}"
+                raise ContractError(msg) from error
 
     def _happens(self) -> bool:
         return self._random.random() < self._rate
@@ -330,15 +350,29 @@ class _PlayedOutput:
     rows: RowsWithIds
     ids: int
 
-    def expect(self, wanted: Counter[str], when: str) -> None:
-        """Require that the output has these rows."""
+    def expect(
+        self, wanted: Counter[str], when: str, *, missing: str = _KEPT, too_many: str
+    ) -> None:
+        """Require that the output has these rows.
+
+        Args:
+            wanted: how often each must be there.
+            when: in words.
+            missing: the rule that is broken if some are missing.
+            too_many: likewise, if some are there too often.
+
+        Raises:
+            ContractError: it has others.
+        """
         if self.read is None:
             return
         found = self.rows.counted(self.read(self.sink))
         if self.sink.delivery == "at least once":
             found = Counter({row: min(n, wanted[row] or n) for row, n in found.items()})
         wrong = difference(wanted, found)
-        require(not wrong, f"{type(self.sink).__name__}: {when} its output is wrong: {wrong}")
+        rule = missing if wanted - found else too_many
+        name = type(self.sink).__name__
+        require(not wrong, f"{name}: {when} its output is wrong: {wrong}; {rule}")
 
 
 def _play_bounded(check: _PlayedOutput, rate: float) -> None:
@@ -352,10 +386,11 @@ def _play_bounded(check: _PlayedOutput, rate: float) -> None:
             goes_back_at.pop()
             job.restart(back_to=-2)
     if check.sink.delivery == "exactly once":
-        check.expect(Counter(), "before publish() of a job with checkpoints")
+        when = "before publish() of a job with checkpoints"
+        check.expect(Counter(), when, too_many=_INVISIBLE)
     job.finish()
     when = f"after publish() of a job whose calls fail at a rate of {rate}"
-    check.expect(check.rows.expected(0, check.ids), when)
+    check.expect(check.rows.expected(0, check.ids), when, too_many=_PUBLISHED)
 
 
 def _play_unbounded(check: _PlayedOutput, rate: float) -> None:
@@ -371,9 +406,11 @@ def _play_unbounded(check: _PlayedOutput, rate: float) -> None:
         passed = {look for look in looks if look <= job.written}
         if passed:
             looks -= passed
-            check.expect(check.rows.expected(0, job.written), f"after commit() {when}")
+            wanted = check.rows.expected(0, job.written)
+            check.expect(wanted, f"after commit() {when}", too_many=_NOTED)
     job.end()
-    check.expect(check.rows.expected(0, check.ids), f"after the last commit() {when}")
+    wanted = check.rows.expected(0, check.ids)
+    check.expect(wanted, f"after the last commit() {when}", too_many=_NOTED)
 
 
 def _play_older_epoch(check: _PlayedOutput) -> None:
@@ -392,7 +429,8 @@ def _play_older_epoch(check: _PlayedOutput) -> None:
         job.run_epoch()
     job.end()
     when = "after a job that was restored from an older epoch has gone on with other rows,"
-    check.expect(check.rows.expected(0, check.ids), when)
+    wanted = check.rows.expected(0, check.ids)
+    check.expect(wanted, when, missing=_LINEAGE, too_many=_LINEAGE)
 
 
 def _play_lines_of_commits(check: _PlayedOutput) -> None:
@@ -412,4 +450,4 @@ def _play_lines_of_commits(check: _PlayedOutput) -> None:
         job.run_epoch()
     job.end()
     when = "after commits that ended at one of their lines and were repeated"
-    check.expect(check.rows.expected(0, check.ids), when)
+    check.expect(check.rows.expected(0, check.ids), when, missing=_NOTED, too_many=_NOTED)

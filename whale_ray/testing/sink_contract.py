@@ -106,7 +106,10 @@ class _Trial:
         if self.read is None:
             return
         rows = [row for batch in wanted for row in batch.to_pylist()]
-        wrong = difference(counted(rows), counted(self.read(self.sink)))
+        found = counted(self.read(self.sink))
+        wrong = difference(counted(rows), found)
+        if not found.keys() <= counted(self.rows.to_pylist()).keys():
+            wrong += "; write() must copy the rows that it keeps: their memory is reused after it"
         require(not wrong, f"{self.name}: {when} its output has not the rows it should: {wrong}")
 
     def prepare(self, token: str, *, bounded: bool = True) -> None:
