@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import sys
+from collections.abc import Collection
 from typing import Any
 
 from ..configs.errors import UsageError
@@ -13,7 +14,9 @@ from ..configs.errors import UsageError
 
 def add_list(commands: Any) -> None:
     """Add `list`."""
-    command = commands.add_parser("list", help="list the jobs that run on a Ray cluster")
+    command = commands.add_parser(
+        "list", help="list the jobs on a Ray cluster: those that run, and detached ones that failed"
+    )
     _add_address(command)
     command.add_argument("--json", action="store_true", help="one JSON list")
     command.set_defaults(function=_list)
@@ -44,14 +47,47 @@ def _list(parsed: argparse.Namespace) -> int:
     from ..deployment.on_ray.ray_jobs import list_jobs
 
     jobs = list_jobs(parsed.address)
+    failed = _detached_that_failed({job.id for job in jobs})
     if parsed.json:
-        sys.stdout.write(json.dumps([vars(job) for job in jobs]) + "\n")
+        sys.stdout.write(json.dumps([*map(vars, jobs), *failed]) + "\n")
         return 0
     for job in jobs:
         sys.stdout.write(f"{job.id}  {job.name}  {job.state}\n")
     if not jobs:
         sys.stdout.write("no job runs\n")
+    for one in failed:
+        what = f"{one['id']}  {one['name']}  {one['state']}"
+        why = _in_one_line(one["error"])
+        sys.stdout.write(f"{what}: {why}\n" if why else f"{what}\n")
     return 0
+
+
+def _in_one_line(error: str) -> str:
+    """Return what an error says, without the frames of a traceback in it."""
+    lines = [one for one in error.splitlines() if one and not one.startswith((" ", "Traceback"))]
+    return ", ".join(lines)
+
+
+def _detached_that_failed(running: Collection[str]) -> list[dict[str, Any]]:
+    """Return the detached jobs that did not end well, of those that this machine has kept.
+
+    Nobody waited for them, so nobody was told.
+    """
+    from ..configs.loading import load_settings
+    from ..records.folders import RunFolders
+    from ..transport.clock import SystemClock
+    from ..ui.run_reader import LOST, RunReader
+
+    records = load_settings().records
+    reader = RunReader(RunFolders(records), SystemClock(), records.interval_ms or 1000)
+    found = []
+    for folder in reader.folders.all():
+        described, one = reader.description(folder), reader.summary(folder)
+        if described is None or one is None or not described.get("detached"):
+            continue
+        if one["state"] in ("failed", LOST) and one["id"] not in running:
+            found.append({name: one[name] for name in ("id", "name", "state", "error")})
+    return found
 
 
 def _stop(parsed: argparse.Namespace) -> int:

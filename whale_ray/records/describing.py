@@ -18,9 +18,12 @@ FORMAT = 2
 
 
 def describe_job(
-    assignment: Assignment, wall_ns: int, ray_dashboard_url: str = ""
+    assignment: Assignment, wall_ns: int, ray_dashboard_url: str = "", *, detached: bool = False
 ) -> dict[str, Any]:
-    """Return the description of a job that this process leads, which began at `wall_ns`."""
+    """Return the description of a job that this process leads, which began at `wall_ns`.
+
+    Of one that is `detached`, no driver tells how it ended; `whale-ray list` does.
+    """
     plan = assignment.plan
     return {
         "format": FORMAT,
@@ -31,6 +34,7 @@ def describe_job(
         "bounded": job_is_bounded(assignment),
         "checkpoints": assignment.settings.checkpoints.url,
         "ray_dashboard_url": ray_dashboard_url,
+        "detached": detached,
         "operators": [_operator(plan, node) for node in running_operators(plan)],
         "stages": [
             {

@@ -58,8 +58,16 @@ class NoRecorder:
 class RunRecorder(NoRecorder):
     """Keeps a run in a folder of its own."""
 
-    def __init__(self, assignment: Assignment, clock: Clock, ray_dashboard_url: str = "") -> None:
+    def __init__(
+        self,
+        assignment: Assignment,
+        clock: Clock,
+        ray_dashboard_url: str = "",
+        *,
+        detached: bool = False,
+    ) -> None:
         self._assignment = assignment
+        self._detached = detached
         self._ray_dashboard_url = ray_dashboard_url
         self._settings = assignment.settings.records
         self._clock = clock
@@ -104,7 +112,9 @@ class RunRecorder(NoRecorder):
     def _begin(self) -> None:
         wall_ns, self._began_ns = self._clock.wall_ns(), self._clock.monotonic_ns()
         self._folder = RunFolders(self._settings).make(self._assignment.job_id)
-        described = describe_job(self._assignment, wall_ns, self._ray_dashboard_url)
+        described = describe_job(
+            self._assignment, wall_ns, self._ray_dashboard_url, detached=self._detached
+        )
         before = self._folder / DESCRIPTION
         if before.is_file():
             began_s = json.loads(before.read_bytes())["began_s"]
@@ -176,14 +186,17 @@ class RunRecorder(NoRecorder):
             path.unlink()
 
 
-def recorder_of(assignment: Assignment, clock: Clock, ray_dashboard_url: str = "") -> NoRecorder:
+def recorder_of(
+    assignment: Assignment, clock: Clock, ray_dashboard_url: str = "", *, detached: bool = False
+) -> NoRecorder:
     """Return what records a job; nothing does in virtual time, or if the settings say so.
 
     Args:
         assignment: the job.
         clock: tells the time of each sample.
         ray_dashboard_url: where Ray's dashboard shows the job's actors; "" without one.
+        detached: whether its driver does not wait for its end.
     """
     if not isinstance(clock, SystemClock) or not assignment.settings.records.interval_ms:
         return NoRecorder()
-    return RunRecorder(assignment, clock, ray_dashboard_url)
+    return RunRecorder(assignment, clock, ray_dashboard_url, detached=detached)

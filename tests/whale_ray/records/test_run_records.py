@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 import stat
 import threading
 import time
@@ -192,6 +193,29 @@ def test_a_failure_is_kept_with_the_users_own_traceback(tmp_path):
     assert "ValueError: <script>a fare below zero</script>" in end["traceback"]
     assert "test_run_records.py" in end["traceback"] and "supervisor.py" not in end["traceback"]
     assert "km" in end["row"]
+
+
+def test_the_list_of_jobs_tells_of_detached_ones_that_failed(tmp_path, monkeypatch, capsys):
+    def fail(row):
+        raise ValueError(f"{row.km} is too far")
+
+    settings = settings_in(tmp_path)
+    for detached in (True, False):
+        assignment = _assign(topology_of(fail).logical_plan(), settings, 1, needs_cluster=False)
+        clock = SystemClock()
+        recorder = recorder_of(assignment, clock, detached=detached)
+        outcome = Supervisor(assignment, LocalFleet(clock), clock, recorder=recorder).run()
+        assert outcome.state == "failed"
+    monkeypatch.setenv("WHALE_RAY_RECORDS__FOLDER", str(tmp_path))
+    monkeypatch.setattr("whale_ray.deployment.on_ray.ray_jobs.list_jobs", lambda _address: [])
+    assert main(["list"]) == 0
+    first, *failed = capsys.readouterr().out.splitlines()
+    assert first == "no job runs"
+    (line,) = failed
+    assert re.match(r"recorded-\w+  recorded  failed: ValueError: 0 is too far, in operator", line)
+    assert main(["list", "--json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)
+    assert (told["name"], told["state"]) == ("recorded", "failed")
 
 
 def test_the_oldest_runs_that_have_ended_are_removed(tmp_path):

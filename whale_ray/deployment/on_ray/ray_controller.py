@@ -71,6 +71,7 @@ class ControllerActor:
         self._job_id = job_id
         self._group = group
         self._dashboard_url = dashboard_url
+        self._detached = detached
         self._waits_for_room = False
         self._stopped = False
         self._nodes = nodes
@@ -107,7 +108,7 @@ class ControllerActor:
         clock = SystemClock()
         timeout_ns = assignment.settings.runtime.start_timeout_ms * 1_000_000
         fleet = RayFleet(self._members, self._nodes, timeout_ns, clock)
-        recorder = recorder_of(assignment, clock, self._dashboard_url)
+        recorder = recorder_of(assignment, clock, self._dashboard_url, detached=self._detached)
         return Supervisor(assignment, fleet, clock, RayJournal(self._job_id), recorder)
 
     def run(self) -> bytes:

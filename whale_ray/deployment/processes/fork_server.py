@@ -163,13 +163,13 @@ class ForkServer:
 
     def how_it_ended(self) -> str:
         """Return how the server itself ended, in words; only once it is `lost`."""
+        who = "the process that starts workers"
         if self._gave_up:
-            return "the process that starts workers does not answer"
+            return f"{who} (id {self._process.pid}) does not answer: it was stopped, or hangs"
         try:
-            how = f"ended with exit code {self._process.wait(_GONE_TIMEOUT_S)}"
+            return f"{who} ended with exit code {self._process.wait(_GONE_TIMEOUT_S)}"
         except subprocess.TimeoutExpired:
-            how = "does not answer"
-        return f"the process that starts workers {how}"
+            return f"{who} (id {self._process.pid}) does not answer"
 
     def wait(self, serial: int, timeout_s: float) -> int | None:
         """Return how a process ended (`subprocess.Popen.returncode`), or None if it is alive.
