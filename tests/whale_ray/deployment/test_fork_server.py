@@ -29,6 +29,7 @@ from whale_ray.deployment.processes.fork_server import (
     _Server,
     load_between_jobs,
 )
+from whale_ray.deployment.processes.process_fleet import HostPlace, ProcessFleet
 
 PATIENCE_S = 60.0
 
@@ -183,6 +184,32 @@ def test_a_server_that_hangs_is_given_up_and_nobody_waits_for_it_again(
         while connection.recv(1 << 16):
             pass  # until the process has ended
         connection.close()
+
+
+class _Unnoticed(subprocess.Popen[Any]):
+    """A process whose death nobody has noticed yet."""
+
+    def poll(self) -> None:
+        return None
+
+
+def test_a_process_whose_server_dies_before_it_forks_is_started_by_another(no_leaks: None) -> None:
+    servers: list[subprocess.Popen[Any]] = []
+
+    def launch(command: list[str], **options: Any) -> subprocess.Popen[Any]:
+        if servers:
+            servers.append(subprocess.Popen(command, **options))
+        else:
+            servers.append(_Unnoticed([sys.executable, "-c", "raise SystemExit(3)"], **options))
+            servers[0].wait()
+        return servers[-1]
+
+    fleet = ProcessFleet([HostPlace(launch=launch)])
+    process = fleet._fork(0, fleet._places[0])
+    assert len(servers) == 2
+    process.close()
+    assert process.end(PATIENCE_S).endswith("ended with exit code 1")  # no envelope came
+    fleet.shutdown(0)
 
 
 class Draw(whale.Process):

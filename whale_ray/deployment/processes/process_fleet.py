@@ -139,9 +139,7 @@ class ProcessFleet(Fleet):
         assert self._plan is not None, "start() comes first"
         place = self._places[self._plan.host_of(index)] if self._places else HERE
         try:
-            self._processes[index] = _MemberProcess(
-                index, place.address, self._server(place.launch)
-            )
+            self._processes[index] = self._fork(index, place)
         except OSError as error:
             name = self._plan.member_name(index)
             msg = f"cannot start {name}: {error.strerror}; close other programs"
@@ -149,6 +147,13 @@ class ProcessFleet(Fleet):
         assert self._envelope is not None
         # One at a time: the envelopes of all members might not fit into memory.
         self._processes[index].hand_over(self._envelope.for_member(index), _HAND_OVER_TIMEOUT_S)
+
+    def _fork(self, index: int, place: HostPlace) -> _MemberProcess:
+        server = self._server(place.launch)
+        try:
+            return _MemberProcess(index, place.address, server)
+        except ResourceError:  # the server has died just now: another one forks
+            return _MemberProcess(index, place.address, self._server(place.launch))
 
     def _server(self, launch: Launch) -> ForkServer:
         """Return the fork server that `launch` starts; a new one if it has died."""
