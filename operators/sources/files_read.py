@@ -11,14 +11,17 @@ Each file belongs to one instance, by a hash of its name.
 from __future__ import annotations
 
 import hashlib
+import os
 from bisect import insort
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-__all__ = ["FileKey", "FilesRead", "owner_of"]
+__all__ = ["FileKey", "FilesRead", "SizesRead", "owner_of"]
 
 FileKey: TypeAlias = tuple[int, str]
 """What files are ordered by: the time of change in ns, 0 if they are ordered by name; the name."""
+
+_WATCHED_FILES = 100
 
 
 class FilesRead:
@@ -134,6 +137,33 @@ class FilesRead:
         if len(self._remembered) > self._keeps:
             self.floor = self._remembered.pop(0)
             self._names.discard(self.floor[1])
+
+
+class SizesRead:
+    """The sizes of the files that were read last: one that grows was not complete."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, int] = {}
+
+    def note(self, path: str, size: int) -> None:
+        """Note the size of a file that was read."""
+        self._sizes[path] = size
+        if len(self._sizes) > _WATCHED_FILES:
+            del self._sizes[next(iter(self._sizes))]
+
+    def grown(self) -> list[str]:
+        """Return the paths of files that have grown, each once."""
+        grown: list[str] = []
+        for path, size in list(self._sizes.items()):
+            try:
+                now = os.stat(path).st_size
+            except OSError:
+                now = -1  # moved away
+            if now > size:
+                grown.append(path)
+            if now > size or now < 0:
+                del self._sizes[path]
+        return grown
 
 
 def owner_of(name: str, parallelism: int) -> int:

@@ -22,7 +22,7 @@ from ..arguments import check_type
 from .base import BadRows, Source, SourceReader
 from .csv_files import CsvSource, csv
 from .files import START_ANEW, PathLike, likeness
-from .files_read import FileKey, FilesRead, owner_of
+from .files_read import FileKey, FilesRead, SizesRead, owner_of
 from .json_lines_files import JsonLinesSource, json_lines
 from .parquet_files import ParquetSource, parquet
 from .progress import own_or_first
@@ -45,11 +45,12 @@ _NS_PER_MS = 1_000_000
 _OPENING_NS = 50_000_000
 """`read` returns after this time even if all files that it opened had no rows."""
 
-UNREADABLE, VANISHED, LATE, CHANGED = (
+UNREADABLE, VANISHED, LATE, CHANGED, GROWN = (
     "file that cannot be read",
     "file that vanished before it was read",
     "file that appeared too late",
     "file that changed while it was read",
+    "file that grew after it was read",
 )
 
 
@@ -207,6 +208,7 @@ class GrowingFolderReader(SourceReader):
         self._name = ""
         self._key: FileKey = (0, "")
         self._like: Mapping[str, Any] = {}
+        self._sizes = SizesRead()
         self._reader: SourceReader | None = None
         self._rejected: dict[str, int] = {}
 
@@ -274,6 +276,8 @@ class GrowingFolderReader(SourceReader):
 
     def _look(self) -> None:
         """Put the files that are to read in a queue, in their order."""
+        for path in self._sizes.grown():
+            self._leave_out(os.path.basename(path), GROWN, _GROWN)
         found = self._source.list_own(self._context)
         queue: list[FileKey] = []
         for name, key in found.items():
@@ -348,6 +352,8 @@ class GrowingFolderReader(SourceReader):
         path = self._path(self._name)
         if os.path.exists(path) and likeness(path) != self._like:
             self._leave_out(self._name, CHANGED, _CHANGED)
+        else:
+            self._sizes.note(path, self._like["size"])
 
     def _end(self) -> None:
         """Close the file, which counts as read."""
@@ -381,10 +387,9 @@ _TOO_LATE = (
 )
 _GONE = f"a part of it was read before the checkpoint, and it is gone; {START_ANEW}"
 _VANISHED = "it has vanished before it was read; move files away only once they were read"
-_CHANGED = (
-    "it has changed while it was read; write a file under a name that begins with . or _, and "
-    "rename it when it is complete"
-)
+_COMPLETE = "write a file under a name that begins with . or _, and rename it when it is complete"
+_CHANGED = f"it has changed while it was read; {_COMPLETE}"
+_GROWN = f"it has grown after it was read, and what was added is not read; {_COMPLETE}"
 
 
 def _add(total: dict[str, int], counts: Mapping[str, int]) -> None:
@@ -415,10 +420,10 @@ def growing_folder(
     read late, unless `remember_files` files after it have been read: then it is refused, or, if
     that happens while no job runs, left out.
 
-    A file that cannot be read, that vanishes before it is read, that changes while it is read or
-    that appears too late fails the job, unless `Topology.source` got `on_bad_rows="drop"`: then it
-    is left out, or its rest, and counted. Files that were read may be moved away. One that changes
-    after it was read is not read again.
+    A file that cannot be read, that vanishes before it is read, that changes while it is read, that
+    appears too late or that grows after it was read (of the last 100 files, while the job runs)
+    fails the job, unless `Topology.source` got `on_bad_rows="drop"`: then it is left out, or its
+    rest, and counted. Files that were read may be moved away. None is read again.
 
     Args:
         path: the folder.

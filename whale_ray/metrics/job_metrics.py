@@ -56,11 +56,18 @@ class JobMetrics:
         return tuple(one.load for one in self.members if one.load is not None)
 
     def operator(self, operator_id: str) -> OperatorMetrics:
-        """Return one operator's metrics; raises KeyError for an unknown id."""
+        """Return one operator's metrics.
+
+        Raises:
+            KeyError: the job has no such operator, or is starting: then none has reported yet.
+        """
         for metrics in self.operators:
             if metrics.operator_id == operator_id:
                 return metrics
-        raise KeyError(operator_id)
+        known = ", ".join(metrics.operator_id for metrics in self.operators)
+        there = f"the job has {known}" if known else "the job is starting, and none has reported"
+        msg = f"no operator {operator_id!r}: {there}"
+        raise KeyError(msg)
 
     def _repr_html_(self) -> str:
         """Return tables of the operators, what joins them, and relays' links, for notebooks."""

@@ -292,6 +292,28 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
         folder.close()
 
 
+def test_a_file_that_grows_after_it_was_read(tmp_path: Path) -> None:
+    """Its writer had not written all of it: the rest would be missing, and nobody would know."""
+    for policy in ("fail", "drop"):
+        (tmp_path / policy).mkdir()
+        folder = Folder(tmp_path / policy, on_bad_rows=policy)
+        path, moved = folder.add("a", 2), folder.add("b", 2)
+        folder.read_all()
+        moved.unlink()
+        with path.open("a") as file:
+            file.write("77,more\n")
+        folder.clock.advance(POLL_NS)
+        if policy == "fail":
+            with pytest.raises(InputError, match=r"a\.csv: it has grown after it was read, and"):
+                folder.read_all()
+        else:
+            folder.read_all()
+            folder.clock.advance(POLL_NS)
+            folder.read_all()
+            assert folder.readers[0].rejected == {"file that grew after it was read": 1}
+        folder.close()
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     for policy in ("fail", "drop"):
         (tmp_path / policy).mkdir()

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.whale_ray.metrics.full_job import full_metrics
 from whale_ray.metrics.counters import InstanceMetrics, LatencyHistogram, WorkerSnapshot
-from whale_ray.metrics.job_metrics import summarize
+from whale_ray.metrics.job_metrics import JobMetrics, summarize
 from whale_ray.transport.links.statistics import LinkStatistics
 
 
@@ -97,6 +98,13 @@ def relay(at_ns: int, waited: dict[str, int], refused: dict[str, int]) -> Worker
         for peer, times in waited.items()
     )
     return WorkerSnapshot(4, at_ns, 0, links=links, refused=refused, host="host-0")
+
+
+def test_an_operator_that_is_not_there_is_named() -> None:
+    with pytest.raises(KeyError, match="no operator 'x': the job is starting, and none has report"):
+        JobMetrics((), 0.0, 0).operator("x")
+    with pytest.raises(KeyError, match="no operator 'x': the job has trips, total, out"):
+        full_metrics().operator("x")
 
 
 def test_the_line_names_the_hosts_that_a_relay_waits_for_and_counts_refusals() -> None:
