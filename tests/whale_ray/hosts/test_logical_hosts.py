@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import os
 import select
-import subprocess
 import sys
 import threading
 from collections import Counter
@@ -23,6 +22,7 @@ import psutil
 import pytest
 
 import whale_ray as whale
+from tests.loaded_servers import LoadedServers
 from whale_ray.api.submission import submit
 from whale_ray.deployment.processes.process_fleet import HostPlace, Launch
 from whale_ray.testing import ListSource, Pause
@@ -179,7 +179,9 @@ def segments_of(process: psutil.Process) -> set[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("kind", ["memfd", pytest.param("named", marks=pytest.mark.long)])
-def test_no_memory_is_opened_by_two_hosts(kind: str, segments_alone: None) -> None:
+def test_no_memory_is_opened_by_two_hosts(
+    kind: str, loaded_servers: LoadedServers, segments_alone: None
+) -> None:
     topology = whale.Topology("apart")
     rows = topology.source(paced(20_000), id="rows", parallelism=HOSTS)
     every = rows.broadcast().process(Count, id="every", parallelism=WORKERS)
@@ -190,8 +192,8 @@ def test_no_memory_is_opened_by_two_hosts(kind: str, segments_alone: None) -> No
     def launcher(host: int) -> Launch:
         """Return what starts the processes of a host, and remembers them."""
 
-        def launch(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
-            process = subprocess.Popen(*arguments, **options)
+        def launch(*arguments: Any, **options: Any) -> Any:
+            process = loaded_servers(*arguments, **options)
             launched[host].append(psutil.Process(process.pid))
             return process
 
