@@ -75,7 +75,8 @@ class Sealing(ABC):
     def chunks(self, epoch: int) -> Sequence[StateChunk]:
         """Return the state for the snapshot of an epoch; raise UsageError if it cannot be.
 
-        Those of an earlier snapshot that still hold come again, with the same identity.
+        Chunks of an earlier snapshot that are still valid are returned again, with the same
+        identity.
         """
         return _chunks_of(self, self._context)
 

@@ -51,7 +51,8 @@ def compiled(function: Callable[..., Any]) -> CompiledFunction: ...
 def compiled(function: Any) -> Any:
     """Compile a function of values for expressions, or the `on_row` of a `KeyedProcess`.
 
-    A function of values, called with columns, is an expression; see `docs/guide/expressions`::
+    A function of values, called with columns, is an expression, see
+    `docs/pages/guide/expressions.md`::
 
         @whale.compiled
         def cents(price, rate):

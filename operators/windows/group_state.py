@@ -158,9 +158,9 @@ class GroupState:
         return not any(kept.objects or kept.sets for kept in self._kept)
 
     def set_aside(self, nbytes: int) -> bool:
-        """Take memory for something else, for which groups go to the disk, if there is so much.
+        """Take memory for another use until `give_back`; return whether there is so much.
 
-        There is not if the indexes could not grow in memory any more; `give_back` ends it.
+        Groups are moved to the disk for it, but the indexes must still be able to grow in memory.
         """
         if self._spare.set_aside(nbytes):
             if self.has_room_for_keys:

@@ -19,13 +19,12 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-_PYTHON_FAMILIES = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"}) | {
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-    "bool",
-}
+_PYTHON_FAMILIES = frozenset(
+    {
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64", "bool"),
+    }
+)
 """The families whose numpy values are Python's own values."""
 
 _PYTHON_TIMES_MAX = {

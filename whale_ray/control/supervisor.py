@@ -79,14 +79,14 @@ class Supervisor:
         self._recorder = recorder or NoRecorder()
         self._term = 1
         self._written: ControllerProgress | None = None
-        plan = assignment.plan
+        plan, settings = assignment.plan, assignment.settings
         names = tuple(plan.member_name(member) for member in range(plan.members))
         self._controller = JobController(plan.workers, Limits.of(assignment), plan.relays, names)
         # Signal handlers append, maybe in the thread that reads, so no lock can protect it.
         self._commands: deque[e.Event] = deque(maxlen=_COMMANDS_MAX)
         self._requests: deque[ReconfigurationRequest] = deque(maxlen=_REQUESTS_MAX)
         self._addressing: SetAddressing | None = None
-        self._addressed_attempt, settings = -1, assignment.settings
+        self._addressed_attempt = -1
         self._trees = TreeSession(plan.streams, settings.multicast, fleet.call, self._write_down)
         self._publisher = SinkPublisher(assignment, self._write_down)
         self._epochs: EpochSession | None = None

@@ -68,13 +68,13 @@ class Worker:
     """Worker `index` of a job, for one attempt after the other.
 
     The steps and `close` are called from one thread; `drain`, `abort`, `report` and
-    `snapshot` from any. `report` is how it tells the controller something; by default nobody hears.
+    `snapshot` from any. `report` sends the controller what it has not asked for; None drops it.
     """
 
     def __init__(
         self, index: int, assignment: Assignment, clock: Clock, report: Report | None = None
     ) -> None:
-        self._report: Report = report or _unheard
+        self._report: Report = report or _drop_report
         self._index = index
         self._assignment = assignment
         self._clock = clock
@@ -192,7 +192,7 @@ class Worker:
         self._readers += self._transport_operators(rings.transports, builder)
         for task in self._tasks:
             task.begin(rings.board.board)
-        rings.board.wake()  # loads what rings, rather than at the first command
+        rings.board.wake()  # loads the compiled function before the first command needs it
 
     def _make_outlet(self, attempt: int) -> SnapshotOutlet | None:
         """Return where snapshots go; None in a job without checkpoints."""
@@ -496,5 +496,5 @@ class Worker:
         return any(reader.available() for reader in self._readers)
 
 
-def _unheard(_attempt: int, _content: object) -> None:
-    """Drop a report: this worker has no controller."""
+def _drop_report(_attempt: int, _content: object) -> None:
+    """Do nothing with a report: this worker has no controller."""
