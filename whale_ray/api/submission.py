@@ -241,7 +241,7 @@ def _optimized(
 
     preflight(logical, checkpoints=False, restores=False)
     with readable(logical, settings) as prepared:
-        tuned = tune(prepared, settings, workers, report=_log.info)
+        tuned = tune(prepared, settings, workers, rounds=1, report=_log.info)
     chosen = tuned.optimization
     changed = with_choices(logical, tuned.calibration.plan, chosen.choices)
     return changed, chosen.steps

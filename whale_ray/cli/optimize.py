@@ -54,11 +54,25 @@ def _add_options(command: argparse.ArgumentParser) -> None:
         "--cores", type=int, default=None, metavar="N", help="of all hosts (this machine's)"
     )
     command.add_argument(
+        "--hosts",
+        type=int,
+        default=None,
+        metavar="N",
+        help="among which the cores are divided (if costs are measured: runtime.hosts; else 1)",
+    )
+    command.add_argument(
         "--batch-bytes-max",
         type=int,
         default=65536,
         metavar="N",
         help="the largest batch (%(default)s)",
+    )
+    command.add_argument(
+        "--rounds",
+        type=int,
+        default=3,
+        metavar="N",
+        help="how often each trial is repeated, if costs are measured (%(default)s)",
     )
     command.add_argument("--write", metavar="FILE", help="write the optimized topology (tspec)")
     command.add_argument("--log", metavar="FILE", help="write every decision (tspec-opt, YAML)")
@@ -87,7 +101,9 @@ def _optimize(parsed: argparse.Namespace) -> int:
         raise UsageError(msg)
     for option, number in (
         ("--cores", parsed.cores),
+        ("--hosts", parsed.hosts),
         ("--batch-bytes-max", parsed.batch_bytes_max),
+        ("--rounds", parsed.rounds),
     ):
         if number is not None and number < 1:
             msg = f"{option} is {number}; it must be at least 1"

@@ -78,11 +78,13 @@ def _optimize(
             settings,
             workers,
             cores=parsed.cores,
+            hosts=parsed.hosts,
             rates=_rates(parsed.app),
             batch_bytes_max=parsed.batch_bytes_max,
+            rounds=parsed.rounds,
             report=_report,
         )
-        found = list(compare(tuned, report=_report))
+        found = list(compare(tuned, rounds=parsed.rounds, report=_report))
     if parsed.log:
         write_file(parsed.log, log_to_yaml(topology.name, tuned.optimization.steps))
     if parsed.write:
@@ -132,6 +134,8 @@ def _shown(tuned: Tuned, found: Sequence[CheckedPrediction], steps: bool) -> lis
         "measured: rows that all sources read per second of processor time, the busiest worker's;"
         f" by the wall's clock with a load of {os.getloadavg()[0]:.1f} on the machine"
     )
+    if any(one.predicted_spread or one.measured_spread for one in found):
+        lines.append("±: half of what lies between the lowest and the highest of the rounds")
     if not all(one.wall_per_s for one in found):
         lines.append(
             f"{_NOT_MEASURED}: the input had ended before it could be measured; give a longer one"
@@ -165,6 +169,10 @@ def _slower(found: Sequence[CheckedPrediction]) -> str | None:
     )
 
 
+def _spread(part: float) -> str:
+    return f" ± {part:.0%}" if part else ""
+
+
 def _row(one: CheckedPrediction) -> dict[str, Any]:
     def rate(value: float) -> str:
         return f"{value:,.0f}" if value else _NOT_MEASURED
@@ -174,8 +182,8 @@ def _row(one: CheckedPrediction) -> dict[str, Any]:
 
     return {
         "topology": one.variant,
-        "predicted/s": f"{one.predicted_per_s:,.0f}",
-        "measured/s": f"{one.measured_per_s:,.0f}",
+        "predicted/s": f"{one.predicted_per_s:,.0f}{_spread(one.predicted_spread)}",
+        "measured/s": f"{one.measured_per_s:,.0f}{_spread(one.measured_spread)}",
         "error": f"{one.error:+.0%}",
         "by the clock/s": rate(one.wall_per_s),
         "at rows/s": rate(one.rate_per_s),

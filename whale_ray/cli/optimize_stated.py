@@ -33,7 +33,7 @@ def run(parsed: argparse.Namespace) -> int:
     dataflow = dataflow_of(spec)
     sending, machine = sending_costs(parsed.costs)
     cores = parsed.cores or len(os.sched_getaffinity(0))
-    limits = OptimizerLimits(cores, parsed.batch_bytes_max)
+    limits = OptimizerLimits(cores, parsed.hosts or 1, parsed.batch_bytes_max)
     found = optimize(dataflow, sending, limits)
     if parsed.log:
         write_file(parsed.log, log_to_yaml(spec.name, found.steps))

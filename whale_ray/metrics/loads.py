@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -62,6 +63,14 @@ class WorkerLoad:
     def cpu_ns(self) -> int:
         """Processor time of its loop."""
         return sum(self.stage_cpu_ns.values())
+
+    def plus(self, other: WorkerLoad) -> WorkerLoad:
+        """Return both together."""
+        cpu_ns = Counter(self.stage_cpu_ns) + Counter(other.stage_cpu_ns)
+        sent = dict(self.sent)
+        for edge, load in other.sent.items():
+            sent[edge] = sent.get(edge, EdgeLoad()).plus(load)
+        return WorkerLoad(self.worker, cpu_ns, sent, self.idle_ns + other.idle_ns)
 
 
 def load_between(before: WorkerLoad, now: WorkerLoad) -> WorkerLoad:

@@ -9,7 +9,8 @@ carried. Three things are added:
   (`rates`).
 - Where a node cannot carry its rows with any number of instances, or the cores are too few, the
   part of the sources' rates is found that can be carried, and the operator is named that limits it.
-- Where only the cores are too few, batches are as large as possible: that saves messages.
+- Where only the cores are too few, batches are as large as possible: that saves messages. With
+  several hosts each must have the cores for what the planner places there.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..plan.hosts import host_name
+from ..plan.placement import place
 from .dataflow import Dataflow, DataflowNode, OptimizerLimits, SendingCosts
 from .decisions import Choice, Decides, OptimizerDecision, choices_after
 from .rates import Arrivals, NodeLoad, smallest_dop
@@ -56,6 +59,7 @@ class _Pass:
         overloaded: how busy each node would have to be that cannot keep up: more than 1.
         rates: the rows per second that each node takes.
         batches: how many rows each sends together.
+        dops: how many instances each has.
     """
 
     steps: list[OptimizerDecision] = field(default_factory=list)
@@ -63,6 +67,7 @@ class _Pass:
     overloaded: dict[str, float] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
     batches: dict[str, int] = field(default_factory=dict)
+    dops: dict[str, int] = field(default_factory=dict)
 
     @property
     def all_cores(self) -> float:
@@ -84,13 +89,13 @@ def optimize(
     wanted = optimizer.run(1.0)
     if not wanted.overloaded and optimizer.has_cores_for(wanted):
         return optimizer.result(wanted, 1.0, ())
-    thrifty = optimizer.run(1.0, largest_batches=True)
+    thrifty = optimizer.run(1.0, scarce=True)
     if not wanted.overloaded and optimizer.has_cores_for(thrifty):
         return optimizer.result(thrifty, 1.0, ())
     throughput = optimizer.throughput()
     limit = optimizer.limit(thrifty, throughput)
     return optimizer.result(
-        optimizer.run(throughput, largest_batches=True), throughput, (*wanted.steps, limit)
+        optimizer.run(throughput, scarce=True), throughput, (*wanted.steps, limit)
     )
 
 
@@ -100,14 +105,18 @@ class _Optimizer:
     def __init__(self, dataflow: Dataflow, sending: SendingCosts, limits: OptimizerLimits) -> None:
         self._dataflow, self._sending, self._limits = dataflow, sending, limits
 
-    def run(self, throughput: float, *, largest_batches: bool = False) -> _Pass:
-        """Decide for every node, with that part of the sources' rates."""
+    def run(self, throughput: float, *, scarce: bool = False) -> _Pass:
+        """Decide for every node, with that part of the sources' rates.
+
+        Where cores are scarce, batches are as large as possible, and of each node all hosts get as
+        many instances.
+        """
         made = _Pass()
         for node in self._dataflow.in_order:
             load = self._load(node, made, throughput)
             largest = self._largest_batch(load)
-            dop = self._dop(load, largest, made)
-            wanted = largest if largest_batches else min(largest, load.batch_rows(dop))
+            dop = made.dops[node.id] = self._dop(load, largest, made, evenly=scarce)
+            wanted = largest if scarce else min(largest, load.batch_rows(dop))
             batch_rows = made.batches[node.id] = int(wanted)
             self._note_batch(load, dop, batch_rows, largest, made)
             self._note_rate(load, dop, batch_rows, made)
@@ -115,14 +124,30 @@ class _Optimizer:
 
     def has_cores_for(self, made: _Pass) -> bool:
         """Return whether the machines have the cores that a run needs."""
-        return self._limits.cores is None or made.all_cores <= self._limits.cores * (1 + 1e-9)
+        return all(sum(busy.values()) <= cores * (1 + 1e-9) for cores, busy in self._by_host(made))
+
+    def _by_host(self, made: _Pass) -> list[tuple[int, dict[str, float]]]:
+        """Return how many cores each host has, and how many each node keeps busy there."""
+        cores, hosts = self._limits.cores, self._limits.hosts
+        if cores is None:
+            return []
+        if hosts == 1:
+            return [(cores, made.cores)]
+        host_of = [worker * hosts // cores for worker in range(cores)]
+        found: list[tuple[int, dict[str, float]]] = [(host_of.count(h), {}) for h in range(hosts)]
+        placed = place(tuple(made.dops.values()), cores)
+        for (node_id, dop), workers in zip(made.dops.items(), placed, strict=True):
+            for worker in workers:
+                busy = found[host_of[worker]][1]
+                busy[node_id] = busy.get(node_id, 0.0) + made.cores[node_id] / dop
+        return found
 
     def throughput(self) -> float:
         """Return the largest part of the sources' rates that can be carried."""
         low, high = 0.0, 1.0
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2
-            made = self.run(middle, largest_batches=True)
+            made = self.run(middle, scarce=True)
             if made.overloaded or not self.has_cores_for(made):
                 high = middle
             else:
@@ -144,16 +169,26 @@ class _Optimizer:
                 f"{percent}: an instance of {node_id!r} would have to be busy {busy:.0%} of the"
                 " time, and more of them would not help",
             )
-        cores = self._limits.cores or 0
-        most = max(wanted.cores, key=lambda one: wanted.cores[one])
+        by_host = self._by_host(wanted)
+        host = max(
+            range(len(by_host)), key=lambda one: sum(by_host[one][1].values()) / by_host[one][0]
+        )
+        cores, busy = by_host[host]
+        needed = sum(busy.values())
+        most = max(busy, key=lambda one: busy[one])
+        numbers: dict[str, float] = {"cores_needed": needed, "cores": cores}
+        who, where = "all operators together", "there are"
+        if self._limits.hosts > 1:
+            numbers["host"] = host
+            who, where = f"what is placed on {host_name(host)}", "it has"
         return OptimizerDecision(
             "",
             Decides.THROUGHPUT,
             throughput,
             "Σ busy · dop > cores",
-            {"cores_needed": wanted.all_cores, "cores": cores},
-            f"{percent}: all operators together would keep {wanted.all_cores:.3g} cores busy, there"
-            f" are {cores}; {most!r} takes the most, {wanted.cores[most]:.3g}",
+            numbers,
+            f"{percent}: {who} would keep {needed:.3g} cores busy, {where} {cores};"
+            f" {most!r} takes the most, {busy[most]:.3g}",
         )
 
     def result(
@@ -181,7 +216,7 @@ class _Optimizer:
         row_bytes = max((edge.row_bytes for edge in load.outputs), default=0.0)
         return max(1, math.floor(self._limits.batch_bytes_max / max(row_bytes, 1.0)))
 
-    def _dop(self, load: NodeLoad, largest: int, made: _Pass) -> int:
+    def _dop(self, load: NodeLoad, largest: int, made: _Pass, *, evenly: bool) -> int:
         """Return the smallest degree of parallelism that carries the rows, see `_note_dop`."""
         node = load.node
         if node.dop is not None:
@@ -195,8 +230,13 @@ class _Optimizer:
             enough = smallest_dop(lambda dop: load.busy(dop, largest) <= least, dop_max)
             assert enough is not None, "the largest number is as good as itself"
             return self._note_dop(load, enough, "more would not make it faster", made)
+        if evenly:
+            hosts = self._limits.hosts
+            enough = min(dop_max, math.ceil(enough / hosts) * hosts)
         reason = f"each instance processes {load.processing(enough):.0%} of the time"
-        if needed != enough:
+        if evenly and self._limits.hosts > 1:
+            reason += f"; as many on each of {self._limits.hosts} hosts"
+        elif needed != enough:
             reason += f"; {needed} could not send all rows, even in batches of {largest} rows"
         return self._note_dop(load, enough, reason, made)
 

@@ -102,13 +102,22 @@ class OptimizerLimits:
 
     Args:
         cores: of all hosts together; None for no limit.
+        hosts: among which the cores are divided evenly, and the instances as the planner does it.
         batch_bytes_max: the largest batch (Aeolus: B_max, there 64 KiB).
         dop_max: the largest degree of parallelism of an operator.
     """
 
     cores: int | None = None
+    hosts: int = 1
     batch_bytes_max: int = 64 * 1024
     dop_max: int = 1024
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.hosts <= (self.cores or self.hosts):
+            msg = (
+                f"{self.cores} cores cannot be divided among {self.hosts} hosts: one each at least"
+            )
+            raise UsageError(msg)
 
 
 @dataclass(frozen=True)

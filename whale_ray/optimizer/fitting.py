@@ -43,6 +43,11 @@ class StageWork:
     instances: int = 1
     weight: float = 1.0
 
+    @property
+    def row_ns(self) -> float:
+        """What a row took, with its part of the messages."""
+        return self.cpu_ns / self.rows if self.rows else 0.0
+
 
 @dataclass(frozen=True)
 class StageCosts:

@@ -3,12 +3,17 @@
 A few trials on real input have batches of different sizes, and one of them has single instances.
 What a stage took in each of them tells what its rows cost, what they cost each instance besides and
 what its messages cost (`optimizer.fitting`); rows and bytes are counted.
+
+The same work takes more processor time in one second than in another: others use the caches, and
+a virtual machine its processors. So all trials are repeated in rounds, which lie apart in time. Of
+what a stage took in the rounds the middle counts, and each round by itself tells how far a
+prediction is to be trusted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..metrics.loads import EdgeLoad, sent_by_edge, stage_cpu_ns
@@ -19,18 +24,28 @@ from ..optimizer.fitting import StageCosts, StageWork, fit_costs
 from ..optimizer.prediction import PlannedEdge, PlannedStage, Prediction, predict
 from .applying import fixed_dop, in_batches_of, in_full_slices, with_choices
 from .sending import measure_byte_ns
-from .trials import Trial, TrialLength, run_trial
+from .trials import Trial, TrialLength, run_trial, together
 
 if TYPE_CHECKING:
     from ..configs.settings import Settings
     from ..plan.logical import LogicalPlan
     from ..plan.physical import Edge, PhysicalPlan, Stage
 
-__all__ = ["CALIBRATION_BATCHES", "MeasuredTopology", "calibrate", "measured_in"]
+__all__ = [
+    "CALIBRATION_BATCHES",
+    "ROUNDS",
+    "MeasuredTopology",
+    "batches_told",
+    "calibrate",
+    "measured_in",
+]
 
 CALIBRATION_BATCHES: tuple[int | None, ...] = (None, 1, 8, 64)
 """The batches of the trials, in rows; None is slices that are cut by bytes, whatever batches the
 topology has itself: what full ones cost must be known, too."""
+
+ROUNDS = 3
+"""How often each trial is repeated: a disturbance of one leaves the middle as it is."""
 
 _FIRST = TrialLength(warm_up_s=4.0, measured_s=0.0)
 """A trial before the others, in which functions are compiled, and then kept on disk."""
@@ -50,8 +65,9 @@ class MeasuredTopology:
 
     Attributes:
         plan: of the trials.
-        trials: by their batches, see `CALIBRATION_BATCHES`.
+        trials: by their batches, see `CALIBRATION_BATCHES`; those of all rounds together.
         costs: of each stage, by its head.
+        round_costs: the same as each round by itself tells them.
         stage_flow: rows that a stage takes for each that the sources read, by its head.
         edge_flow: the same for edges.
         row_bytes: of each edge, t of Aeolus.
@@ -67,6 +83,7 @@ class MeasuredTopology:
     plan: PhysicalPlan
     trials: Mapping[int | None, Trial]
     costs: Mapping[str, StageCosts]
+    round_costs: tuple[Mapping[str, StageCosts], ...]
     stage_flow: Mapping[str, float]
     edge_flow: Mapping[EdgeKey, float]
     row_bytes: Mapping[EdgeKey, float]
@@ -114,6 +131,13 @@ class MeasuredTopology:
         ]
         wtl_ns = settings.transport.wtl_ms * _NS_PER_MS
         return predict(stages, edges, cores=cores, wtl_ns=wtl_ns, rate_per_s=rate_per_s)
+
+    def predicted_by_rounds(
+        self, planned: PhysicalPlan, settings: Settings, cores: int
+    ) -> tuple[float, ...]:
+        """Return the throughput that each round by itself predicts, rows per second."""
+        alone = [replace(self, costs=costs) for costs in self.round_costs]
+        return tuple(one.predict(planned, settings, cores).rows_per_s for one in alone)
 
     def dataflow(self, cores: int, rates: Mapping[str, float]) -> tuple[Dataflow, SendingCosts]:
         """Return the topology as the optimizer takes it, with what was measured.
@@ -221,8 +245,8 @@ def calibrate(
     *,
     length: TrialLength | None = None,
     batches: Sequence[int | None] = CALIBRATION_BATCHES,
-    on_trial: Callable[[int | None], None] | None = None,
-    on_single: Callable[[], None] | None = None,
+    rounds: int = ROUNDS,
+    on_trial: Callable[[str], None] = lambda _text: None,
 ) -> MeasuredTopology:
     """Run trials of a topology, and return what its stages cost.
 
@@ -232,55 +256,67 @@ def calibrate(
         workers: how many processes.
         length: of each trial.
         batches: of the trials.
-        on_trial: told the batch of each, before it begins.
-        on_single: called before that with single instances.
+        rounds: how often each trial is repeated.
+        on_trial: told what each is, before it begins.
 
     Raises:
         UsageError: no row has been read in time.
         WhaleError: what the topology itself raises.
     """
-    trials: dict[int | None, Trial] = {}
     run_trial(logical, settings, workers, length=length or _FIRST)
-    for rows in batches:
-        if on_trial is not None:
-            on_trial(rows)
-        changed = in_full_slices(logical) if rows is None else in_batches_of(logical, rows)
-        trials[rows] = run_trial(changed, settings, workers, length=length)
-    planned = next(iter(trials.values())).plan
-    if all(stage.parallelism == 1 or fixed_dop(planned, stage) for stage in planned.stages):
-        return measured_in(trials)
-    if on_single is not None:
-        on_single()
-    single = {
-        stage.head: Choice(1) for stage in planned.stages if fixed_dop(planned, stage) is None
-    }
-    changed = with_choices(in_full_slices(logical), planned, single)
-    return measured_in(trials, run_trial(changed, settings, workers, length=length))
+    trials: dict[int | None, list[Trial]] = {rows: [] for rows in batches}
+    single: list[Trial] = []
+    for number in range(1, rounds + 1):
+        which = f" ({number} of {rounds})" if rounds > 1 else ""
+        for rows, found in trials.items():
+            on_trial(batches_told(rows) + which)
+            changed = in_full_slices(logical) if rows is None else in_batches_of(logical, rows)
+            found.append(run_trial(changed, settings, workers, length=length))
+        ones = _single_instances(logical, trials[batches[0]][0].plan)
+        if ones is not None:
+            on_trial("single instances" + which)
+            single.append(run_trial(ones, settings, workers, length=length))
+    return measured_in(trials, single)
+
+
+def _single_instances(logical: LogicalPlan, planned: PhysicalPlan) -> LogicalPlan | None:
+    """Return a topology with single instances where that may be chosen; None if it has them."""
+    free = [stage for stage in planned.stages if fixed_dop(planned, stage) is None]
+    if all(stage.parallelism == 1 for stage in free):
+        return None
+    return with_choices(in_full_slices(logical), planned, {one.head: Choice(1) for one in free})
+
+
+def batches_told(rows: int | None) -> str:
+    """Return what batches of so many rows are called; None is slices that are cut by bytes."""
+    if rows is None:
+        return "full slices"
+    return "single rows" if rows == 1 else f"batches of {rows} rows"
 
 
 def measured_in(
-    trials: Mapping[int | None, Trial], single: Trial | None = None
+    trials: Mapping[int | None, Sequence[Trial]], single: Sequence[Trial] = ()
 ) -> MeasuredTopology:
     """Return what trials tell.
 
     Args:
-        trials: by their batches; the first is the one with the largest.
-        single: one with single instances.
+        trials: by their batches, one of each round; the first are those with the largest.
+        single: those with single instances.
     """
-    largest = next(iter(trials.values()))
+    pooled = {rows: together(found) for rows, found in trials.items()}
+    largest = next(iter(pooled.values()))
     planned = largest.plan
     held_rows = _held_rows(largest)
+    kinds = [*trials.values(), *([single] if single else [])]
     costs = {
-        stage.head: fit_costs(
-            [
-                _work(trial, same)
-                for trial in (*trials.values(), *([] if single is None else [single]))
-                if (same := _same_stage(trial, stage)) is not None
-            ]
-        )
+        stage.head: fit_costs([_middle_work(found, stage) for found in kinds])
         for stage in planned.stages
     }
-    stage_flow, edge_flow = _flows(planned, list(trials.values()))
+    round_costs = tuple(
+        {stage.head: fit_costs([_work(one, stage) for one in each]) for stage in planned.stages}
+        for each in zip(*kinds, strict=True)
+    )
+    stage_flow, edge_flow = _flows(planned, list(pooled.values()))
     sent = sent_by_edge(largest.loads)
     row_bytes = {
         edge_key(edge): sent[edge.id].nbytes / sent[edge.id].rows
@@ -290,8 +326,9 @@ def measured_in(
     }
     return MeasuredTopology(
         planned,
-        trials,
+        pooled,
         costs,
+        round_costs,
         stage_flow,
         edge_flow,
         row_bytes,
@@ -322,14 +359,22 @@ def _rows_taken(trial: Trial, stage: Stage) -> float:
     return float(sum(sent.get(edge.id, EdgeLoad()).rows for edge in edges))
 
 
-def _same_stage(trial: Trial, stage: Stage) -> Stage | None:
-    """Return the stage of a trial's plan that has the same operators; None if there is none."""
-    return next((one for one in trial.plan.stages if one.operators == stage.operators), None)
+def _middle_work(trials: Sequence[Trial], stage: Stage) -> StageWork:
+    """Return what a stage did in that of the trials in which a row took it a middling time."""
+    found = sorted((_work(trial, stage) for trial in trials), key=lambda work: work.row_ns)
+    worked = [work for work in found if work.row_ns > 0] or found
+    return worked[(len(worked) - 1) // 2]
 
 
-def _work(trial: Trial, stage: Stage) -> StageWork:
-    """Return what a stage did in a trial; of messages sent to it, those whose rows it took."""
+def _work(trial: Trial, like: Stage) -> StageWork:
+    """Return what a stage did in a trial; of messages sent to it, those whose rows it took.
+
+    Nothing, if the trial's plan has no stage with the same operators.
+    """
     planned, sent = trial.plan, sent_by_edge(trial.loads)
+    stage = next((one for one in planned.stages if one.operators == like.operators), None)
+    if stage is None:
+        return StageWork(0.0, 0.0, 0.0, 0.0)
     rows = _rows_taken(trial, stage)
     received = rows_sent = 0.0
     for edge in _feeds(planned, stage):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from ..optimizer.algorithm import Optimization, optimize
@@ -12,7 +12,7 @@ from ..optimizer.dataflow import OptimizerLimits, SendingCosts
 from ..plan.logical import LogicalPlan, OperatorKind
 from ..plan.planner import plan, worker_count
 from .applying import in_batches_of, with_choices
-from .calibration import CALIBRATION_BATCHES, MeasuredTopology, calibrate
+from .calibration import CALIBRATION_BATCHES, ROUNDS, MeasuredTopology, batches_told, calibrate
 from .trial_sources import is_measured
 from .trials import Trial, TrialLength, run_trial
 
@@ -73,11 +73,16 @@ class Tuned:
         planned = plan(self.variant(name), self.settings, self.workers)
         return self.calibration.predict(planned, self.settings, self.cores, rate_per_s)
 
+    def predicted_by_rounds(self, name: str) -> tuple[float, ...]:
+        """Return the throughput of a variant as each round of trials by itself predicts it."""
+        planned = plan(self.variant(name), self.settings, self.workers)
+        return self.calibration.predicted_by_rounds(planned, self.settings, self.cores)
+
     @property
     def cut_short(self) -> dict[str, float]:
         """Of the trials that were less than half as long as they were to be: how long they were."""
-        trials = self.calibration.trials.items()
-        return {_batches(rows): trial.share for rows, trial in trials if trial.share < _LONG_ENOUGH}
+        shares = {rows: trial.share for rows, trial in self.calibration.trials.items()}
+        return {batches_told(rows): of for rows, of in shares.items() if of < _LONG_ENOUGH}
 
     def measured(self, trial: Trial) -> float:
         """Return the throughput that a trial's processor time allows, rows per second."""
@@ -94,6 +99,8 @@ class CheckedPrediction:
         measured_per_s: the same by the processor time that was measured, so as if nothing else
             took any.
         wall_per_s: the same by the wall's clock, with all else that ran on the machine.
+        predicted_each: what each round of the trials by itself predicts.
+        measured_each: of each time that it was measured; `measured_per_s` is the middle one.
         rate_per_s: the rate at which latency was measured; 0 if it was not.
         predicted_ms: latency from source to sink at that rate; None without it.
         measured_ms: the median of the rows; None without it, or if no row came to a sink.
@@ -103,6 +110,8 @@ class CheckedPrediction:
     predicted_per_s: float
     measured_per_s: float
     wall_per_s: float
+    predicted_each: tuple[float, ...] = ()
+    measured_each: tuple[float, ...] = ()
     rate_per_s: float = 0.0
     predicted_ms: float | None = None
     measured_ms: float | None = None
@@ -111,6 +120,16 @@ class CheckedPrediction:
     def error(self) -> float:
         """By what part of the measured throughput the predicted one differs."""
         return self.predicted_per_s / self.measured_per_s - 1 if self.measured_per_s else 0.0
+
+    @property
+    def predicted_spread(self) -> float:
+        """How far the rounds' predictions lie apart, to each side, as a part of the prediction."""
+        return _spread(self.predicted_each, self.predicted_per_s)
+
+    @property
+    def measured_spread(self) -> float:
+        """The same of what was measured."""
+        return _spread(self.measured_each, self.measured_per_s)
 
 
 @contextmanager
@@ -132,10 +151,12 @@ def tune(
     workers: int | None = None,
     *,
     cores: int | None = None,
+    hosts: int | None = None,
     rates: Mapping[str, float] | None = None,
     batch_bytes_max: int | None = None,
     length: TrialLength | None = None,
     batches: Sequence[int | None] = CALIBRATION_BATCHES,
+    rounds: int = ROUNDS,
     report: Report = lambda _text: None,
 ) -> Tuned:
     """Measure a topology in trials, and optimize it.
@@ -144,11 +165,13 @@ def tune(
         logical: the topology, see `readable`.
         settings: of the job.
         workers: how many processes; as for `submit`.
-        cores: of the machine; None: as many as there are workers.
+        cores: of all hosts; None: as many as there are workers.
+        hosts: among which the cores are divided; None: those of the job.
         rates: rows per second that sources are to read, by their ids; others: all that is possible.
         batch_bytes_max: the largest batch; None: Aeolus' 64 KiB.
         length: of each trial.
         batches: of the trials.
+        rounds: how often each trial is repeated.
         report: told of each trial.
 
     Raises:
@@ -163,12 +186,13 @@ def tune(
         count,
         length=length,
         batches=batches,
-        on_trial=lambda rows: report(f"calibrating: {_batches(rows)}"),
-        on_single=lambda: report("calibrating: single instances"),
+        rounds=rounds,
+        on_trial=lambda what: report(f"calibrating: {what}"),
     )
     dataflow, sending = calibration.dataflow(cores, rates or {})
     default = OptimizerLimits()
-    limits = OptimizerLimits(cores, batch_bytes_max or default.batch_bytes_max, cores)
+    hosts = hosts or max(1, settings.runtime.hosts)
+    limits = OptimizerLimits(cores, hosts, batch_bytes_max or default.batch_bytes_max, cores)
     found = optimize(dataflow, sending, limits)
     changed = with_choices(logical, calibration.plan, found.choices)
     not_measured = tuple(
@@ -187,42 +211,54 @@ def compare(
     *,
     latency: bool = True,
     length: TrialLength | None = None,
+    rounds: int = ROUNDS,
     report: Report = lambda _text: None,
 ) -> Iterator[CheckedPrediction]:
-    """Run each variant, and yield its prediction beside what was measured.
+    """Run each variant, in turns, and yield its prediction beside what was measured.
 
-    Every variant gets a trial of its own: those of the calibration do not count. Latencies are
-    measured at half of the throughput that the variant had by the wall's clock.
+    Every variant gets trials of its own: those of the calibration do not count. Latencies are
+    measured once, at half of the throughput that the variant had by the wall's clock.
     """
-    for name in variants:
-        report(f"measuring: {name}")
-        logical = tuned.variant(name)
-        trial = run_trial(logical, tuned.settings, tuned.workers, length=length)
-        predicted = tuned.predict(name)
-        found = CheckedPrediction(
-            name, predicted.rows_per_s, tuned.measured(trial), trial.rows_per_s
-        )
-        if not latency or not trial.rows_per_s:
-            yield found
-            continue
-        rate = trial.rows_per_s / 2
-        report(f"measuring: {name}, latency at {rate:,.0f} rows/s")
-        paced = run_trial(
-            logical, tuned.settings, tuned.workers, rate_per_s=rate, length=_LATENCY_LENGTH
-        )
-        then = tuned.predict(name, rate)
-        yield CheckedPrediction(
-            name,
-            found.predicted_per_s,
-            found.measured_per_s,
-            found.wall_per_s,
-            rate,
-            then.latency_ns / _NS_PER_MS,
-            paced.latency_ms,
-        )
+    trials: dict[str, list[Trial]] = {name: [] for name in variants}
+    for number in range(1, rounds + 1):
+        for name, found in trials.items():
+            report(f"measuring: {name}" + (f" ({number} of {rounds})" if rounds > 1 else ""))
+            logical = tuned.variant(name)
+            found.append(run_trial(logical, tuned.settings, tuned.workers, length=length))
+    for name, found in trials.items():
+        yield _checked(tuned, name, found, report if latency else None)
 
 
-def _batches(rows: int | None) -> str:
-    if rows is None:
-        return "full slices"
-    return "single rows" if rows == 1 else f"batches of {rows} rows"
+def _checked(
+    tuned: Tuned, name: str, trials: Sequence[Trial], report: Report | None
+) -> CheckedPrediction:
+    """Return a variant's prediction beside its trials; without `report` there is no latency."""
+    by_rate = sorted(trials, key=tuned.measured)
+    middle = by_rate[(len(by_rate) - 1) // 2]
+    checked = CheckedPrediction(
+        name,
+        tuned.predict(name).rows_per_s,
+        tuned.measured(middle),
+        middle.rows_per_s,
+        tuned.predicted_by_rounds(name),
+        tuple(map(tuned.measured, trials)),
+    )
+    if report is None or not middle.rows_per_s:
+        return checked
+    rate = middle.rows_per_s / 2
+    report(f"measuring: {name}, latency at {rate:,.0f} rows/s")
+    logical = tuned.variant(name)
+    paced = run_trial(
+        logical, tuned.settings, tuned.workers, rate_per_s=rate, length=_LATENCY_LENGTH
+    )
+    then = tuned.predict(name, rate)
+    return replace(
+        checked,
+        rate_per_s=rate,
+        predicted_ms=then.latency_ns / _NS_PER_MS,
+        measured_ms=paced.latency_ms,
+    )
+
+
+def _spread(values: Sequence[float], middle: float) -> float:
+    return (max(values) - min(values)) / 2 / middle if values and middle else 0.0

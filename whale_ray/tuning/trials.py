@@ -7,7 +7,8 @@ machine does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from ..plan.physical import PhysicalPlan
     from ..transport.clock import Clock
 
-__all__ = ["Trial", "TrialLength", "run_trial"]
+__all__ = ["Trial", "TrialLength", "run_trial", "together"]
 
 _STEP_NS = 50_000_000
 _QUIET_NS = 2_000_000_000
@@ -74,8 +75,8 @@ class Trial:
         loads: of each worker.
         read_s: for how long rows were read; less than was measured if the input ended.
         latency_ms: the median from the source to the slowest sink; None if none got a row.
-        share: of the processor time that was to be measured; less than 1 if the wall's clock, or
-            the end of the input, cut the trial short.
+        share: of the processor time that was to be measured, or to pass before; less than 1 if the
+            wall's clock, or the end of the input, cut either short.
     """
 
     plan: PhysicalPlan
@@ -103,6 +104,19 @@ class Trial:
         cpu_ns = [load.cpu_ns for load in self.loads]
         needed_ns = max(max(cpu_ns, default=0), sum(cpu_ns) / cores)
         return self.rows_read / needed_ns * _NS_PER_S if needed_ns else 0.0
+
+
+def together(trials: Sequence[Trial]) -> Trial:
+    """Return trials of one plan as if they had been one, but for the latency, which is none."""
+    rows: Counter[str] = Counter()
+    loads: dict[int, WorkerLoad] = {}
+    for trial in trials:
+        rows.update(trial.rows)
+        for load in trial.loads:
+            loads[load.worker] = loads.get(load.worker, WorkerLoad(load.worker)).plus(load)
+    share = sum(trial.share for trial in trials) / len(trials)
+    read_s = sum(trial.read_s for trial in trials)
+    return Trial(trials[0].plan, rows, tuple(loads.values()), read_s, None, share)
 
 
 def run_trial(
@@ -138,11 +152,13 @@ def run_trial(
         _await_rows(job, physical.logical, clock, length.start_s)
         _watch(job, physical.logical, clock, length.warm_up_s, length.wall_s)
         before = job.metrics()
+        warm = min(1.0, _cpu_ns(before) / _NS_PER_S / length.warm_up_s) if length.warm_up_s else 1.0
         read_s = _watch(job, physical.logical, clock, length.measured_s, length.wall_s)
         after = job.metrics()
     finally:
         job.abandon()
-    return _difference(physical, before, after, read_s, length.measured_s)
+    trial = _difference(physical, before, after, read_s, length.measured_s)
+    return replace(trial, share=min(warm, trial.share))
 
 
 def reads_for_trial(logical: LogicalPlan) -> dict[str, object]:

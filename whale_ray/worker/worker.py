@@ -55,7 +55,7 @@ from .offers import RingOffer
 from .restored_snapshots import KnownFiles, known_files, snapshots_of
 from .rings import RingSet
 from .snapshot_writer import SnapshotWriter
-from .stage_meter import NoMeter, StageMeter, ThreadTimeMeter
+from .stage_meter import stage_meter
 from .staged_output import StagedOutput
 from .transport_operators import ReceiverOperator, SenderOperator
 from .worker_epochs import WorkerEpochs
@@ -100,8 +100,7 @@ class Worker:
         )
         self._last_epoch = 0
         self._addressing: str = assignment.settings.runtime.addressing
-        meters = runtime.meter_stages or runtime.adapt
-        self._meter: StageMeter = ThreadTimeMeter() if meters else NoMeter()
+        self._meter = stage_meter(measures=runtime.meter_stages or runtime.adapt)
 
     @property
     def name(self) -> str:

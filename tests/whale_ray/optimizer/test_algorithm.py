@@ -147,6 +147,25 @@ def test_too_few_cores_first_make_batches_large_and_then_slow_the_sources_down()
     assert any(told in step.reason for step in saved.steps)
 
 
+def test_each_host_must_have_the_cores_for_what_is_placed_there():
+    """A source beside two of three consumers makes a host too busy, beside two of four it fits."""
+    dataflow = pair(100_000, 9, 27)  # the source is busy 90 % on host-0, each consumer 90 %
+    limits = OptimizerLimits(cores=6)
+    assert made(optimize(dataflow, FREE, limits))["consumer"] == (3, None)
+    assert optimize(dataflow, FREE, limits).throughput == 1
+    assert made(optimize(dataflow, FREE, OptimizerLimits(6, 2)))["consumer"] == (3, None)
+    # Three would be busy 0.9 + 2 · 0.9 of two cores, four 0.9 + 2 · 0.675.
+    least = optimize(dataflow, FREE, OptimizerLimits(4, 2))
+    assert made(least)["consumer"] == (4, None)
+    assert least.throughput == pytest.approx(2 / 2.25, rel=1e-3)
+    told = (
+        "what is placed on host-0 would keep 2.25 cores busy, it has 2; 'consumer' takes the most"
+    )
+    assert any(told in step.reason for step in least.steps)
+    with pytest.raises(UsageError, match="2 cores cannot be divided among 3 hosts"):
+        OptimizerLimits(cores=2, hosts=3)
+
+
 def test_several_inputs_add_up_and_outputs_of_several_edges_are_all_sent():
     dataflow = Dataflow(
         (

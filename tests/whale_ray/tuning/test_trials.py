@@ -46,7 +46,7 @@ def three():
 @pytest.mark.long
 def test_a_calibration_finds_the_costs_and_selectivities_of_simulated_operators():
     """A simulated operator is busy for at least the time that it is to be."""
-    tuned = tune(three(), Settings(), 2, length=SHORT, batches=(None, 8))
+    tuned = tune(three(), Settings(), 2, length=SHORT, batches=(None, 8), rounds=2)
     found = tuned.calibration
     assert found.stage_flow["b"] == pytest.approx(1, rel=0.2)
     assert found.stage_flow["c"] == pytest.approx(0.5 * found.stage_flow["b"], rel=0.2)
@@ -55,8 +55,10 @@ def test_a_calibration_finds_the_costs_and_selectivities_of_simulated_operators(
     assert tuned.optimization.choices["a"].dop == 1  # of a source the user's
     changed = {node.id: node for node in tuned.logical.nodes}
     assert changed["b"].inputs[0].batch_rows == tuned.optimization.choices["a"].batch_rows
-    (compared,) = compare(tuned, (OPTIMIZED,), latency=False, length=SHORT)
+    (compared,) = compare(tuned, (OPTIMIZED,), latency=False, length=SHORT, rounds=2)
     assert compared.predicted_per_s > 0
+    assert len(compared.predicted_each) == len(compared.measured_each) == 2
+    assert compared.measured_per_s == min(compared.measured_each)  # of two, the lower is the middle
     assert 0 < compared.measured_per_s <= 2 / (1 + 20 + 0.5 * 5) * 1e6 * 1.1
 
 
@@ -74,7 +76,7 @@ def test_rows_are_held_back_if_slices_are_larger_than_what_follows_from_those_be
     }
     loads = (WorkerLoad(0, {stage.id: 1_000 for stage in planned.stages}, sent),)
     trial = Trial(planned, {"a": 1_000, "b": 1_000, "c": 500}, loads, 1.0, None)
-    found = measured_in({None: trial})
+    found = measured_in({None: [trial]})
     assert found.held_rows == held
     assert found.stage_flow == {"a": 1.0, "b": 1.0, "c": 0.5}
 
@@ -92,11 +94,32 @@ def test_a_trial_with_single_instances_tells_what_each_instance_spends():
         return Trial(planned, rows, (WorkerLoad(0, spent, sent),), 1.0, None)
 
     both, one = trial(2, 1_000_000), trial(1, 600_000)
-    costs = measured_in({None: both}, one).costs["b"]
+    costs = measured_in({None: [both]}, [one]).costs["b"]
     assert costs.row_ns + 2 * costs.each_ns == pytest.approx(1_000)
     assert costs.row_ns + costs.each_ns == pytest.approx(600)
-    without = measured_in({None: both}).costs["b"]
+    without = measured_in({None: [both]}).costs["b"]
     assert (without.row_ns, without.each_ns) == (1_000, 0)
+
+
+def test_of_three_rounds_a_disturbed_one_changes_the_range_but_not_the_prediction():
+    """A row of "b" takes 1 µs, in one round 5 µs: the middle is kept for each stage."""
+
+    def trial(b_ns: int, c_ns: int) -> Trial:
+        spent = dict(zip((s.id for s in planned.stages), (100_000, b_ns, c_ns), strict=True))
+        sent = {edge.id: EdgeLoad(1_000, 1, 64_000, 1) for edge in planned.edges}
+        rows = {"a": 1_000, "b": 1_000, "c": 1_000}
+        return Trial(planned, rows, (WorkerLoad(0, spent, sent),), 1.0, None)
+
+    planned = plan(three(), Settings(), 1)
+    rounds = [trial(1_000_000, 400_000), trial(5_000_000, 500_000), trial(900_000, 2_500_000)]
+    found = measured_in({None: rounds})
+    assert [found.costs[one].row_ns for one in "abc"] == pytest.approx([100, 1_000, 500])
+    assert found.stage_flow == {"a": 1.0, "b": 1.0, "c": 1.0}
+    assert found.predict(planned, Settings(), 1).rows_per_s == pytest.approx(1e9 / 1_600)
+    each = found.predicted_by_rounds(planned, Settings(), 1)
+    assert each == pytest.approx([1e9 / 1_500, 1e9 / 5_600, 1e9 / 3_500])
+    assert found.trials[None].rows_read == 3_000
+    assert found.trials[None].loads[0].cpu_ns == 10_600_000
 
 
 @pytest.mark.parametrize(("messages", "spread"), [(20, 1.0), (10, 0.0), (15, 0.5), (40, 1.0)])
@@ -106,7 +129,7 @@ def test_to_how_many_workers_a_slice_goes_is_measured(messages, spread):
     first, second = (edge.id for edge in planned.edges)
     sent = {first: EdgeLoad(1_000, messages, 64_000, 10), second: EdgeLoad(9, 9, 900, 9)}
     loads = (WorkerLoad(0, {stage.id: 1_000 for stage in planned.stages}, sent),)
-    found = measured_in({None: Trial(planned, {"a": 1_000, "b": 1_000}, loads, 1.0, None)})
+    found = measured_in({None: [Trial(planned, {"a": 1_000, "b": 1_000}, loads, 1.0, None)]})
     assert found.spread == {("a", 0, "b", 0): spread}, "of slices of one row nothing is known"
 
 
@@ -124,7 +147,7 @@ def test_a_table_is_no_input_of_what_is_optimized():
     }
     loads = (WorkerLoad(0, {stage.id: 1_000_000 for stage in planned.stages}, sent),)
     read = {"named-table": 0, "rows": 1_000, "named": 1_000, "counts": 1_000, "out": 1_000}
-    found = measured_in({None: Trial(planned, read, loads, 1.0, None)})
+    found = measured_in({None: [Trial(planned, read, loads, 1.0, None)]})
     dataflow, sending = found.dataflow(2, {})
     assert [node.id for node in dataflow.nodes] == ["rows", "counts"]
     assert [(edge.source, edge.target) for edge in dataflow.edges] == [("rows", "counts")]
