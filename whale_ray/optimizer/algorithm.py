@@ -173,9 +173,9 @@ class _Optimizer:
         host = max(
             range(len(by_host)), key=lambda one: sum(by_host[one][1].values()) / by_host[one][0]
         )
-        cores, busy = by_host[host]
-        needed = sum(busy.values())
-        most = max(busy, key=lambda one: busy[one])
+        cores, placed = by_host[host]
+        needed = sum(placed.values())
+        most = max(placed, key=lambda one: placed[one])
         numbers: dict[str, float] = {"cores_needed": needed, "cores": cores}
         who, where = "all operators together", "there are"
         if self._limits.hosts > 1:
@@ -188,7 +188,7 @@ class _Optimizer:
             "Σ busy · dop > cores",
             numbers,
             f"{percent}: {who} would keep {needed:.3g} cores busy, {where} {cores};"
-            f" {most!r} takes the most, {busy[most]:.3g}",
+            f" {most!r} takes the most, {placed[most]:.3g}",
         )
 
     def result(

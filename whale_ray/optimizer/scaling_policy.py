@@ -2,7 +2,10 @@
 
 Equation (2) of Aeolus, dop > ppt · r_i, with ppt and r_i as they are measured while the job runs. A
 stage that holds its producers back gets fewer rows than there are: r_i / (1 - w) would come, where
-w is the part of the time in which its producers waited for it.
+w is the part of the time in which its producers waited for it. The nearer w is to 1, the less that
+tells: it is taken as 0.75 at most, so at most four times as many rows are counted on, and what is
+measured with more instances tells the rest. What counts is the mean of the looks that agree, so
+that neighbouring moments do not lead to proposals that contradict each other.
 
 A job changes its parallelism by a savepoint from which it continues. That stops it for a moment and
 may need another number of workers, so a change is proposed and left to the user. A proposal is
@@ -12,8 +15,8 @@ made once; another one for the same stage must differ from it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
 from typing import Final
 
 __all__ = ["DopProposal", "ScalingPolicy", "StageLoad"]
@@ -24,6 +27,8 @@ _IDLE_BUSY: Final = 0.4
 """How busy an instance may be with the parallelism that is proposed when there are too many."""
 _WAITS: Final = 0.1
 """Part of the time that producers must wait for a stage, or it is not what limits the job."""
+_WAITS_MAX: Final = 0.75
+"""The largest part of the time for which producers are taken to wait."""
 _AGREEING: Final = 5
 """So many looks in a row must propose a change."""
 
@@ -80,21 +85,27 @@ class ScalingPolicy:
 
     def __init__(self, dop: int, dop_max: int, workers: int) -> None:
         self._dop, self._dop_max, self._workers = dop, dop_max, workers
-        self._agreeing = 0
+        self._agreed: list[StageLoad] = []
+        self._direction = 0
         self._proposed = dop
 
     def observe(self, load: StageLoad) -> DopProposal | None:
         """Take what was measured since the last look; return a proposal if there is a new one."""
         wanted = self._wanted(load)
         direction = (wanted > self._dop) - (wanted < self._dop)
-        same = direction * self._agreeing > 0
-        self._agreeing = self._agreeing + direction if same else direction
-        if abs(self._agreeing) < _AGREEING or wanted == self._proposed:
+        if direction != self._direction or not direction:
+            self._agreed, self._direction = [], direction
+        self._agreed.append(load)
+        if len(self._agreed) < _AGREEING:
+            return None
+        mean, self._agreed = _mean(self._agreed), []
+        wanted = self._wanted(mean)
+        if wanted in (self._dop, self._proposed):
             return None
         if (wanted > self._dop) == (self._proposed > self._dop) and self._is_near(wanted):
             return None
-        self._agreeing, self._proposed = 0, wanted
-        return self._proposal(wanted, load)
+        self._proposed = wanted
+        return self._proposal(wanted, mean)
 
     def _is_near(self, wanted: int) -> bool:
         """Whether a number is so near to what was proposed that it is not worth saying."""
@@ -106,7 +117,7 @@ class ScalingPolicy:
             return self._dop
         busy = load.cpu_per_s / _NS_PER_S
         if load.producers_wait >= _WAITS and load.waits < _WAITS and load.busy >= _WANTED_BUSY:
-            needed = math.ceil(busy / (1 - min(load.producers_wait, 0.99)) / _WANTED_BUSY)
+            needed = math.ceil(busy / (1 - min(load.producers_wait, _WAITS_MAX)) / _WANTED_BUSY)
             return max(self._dop, min(needed, self._dop_max))
         needed = max(1, math.ceil(busy / _IDLE_BUSY))
         return min(self._dop, needed) if load.waits < _WAITS else self._dop
@@ -115,7 +126,7 @@ class ScalingPolicy:
         ppt_ns = load.cpu_per_s / load.rows_per_s
         offered = load.rows_per_s
         if wanted > self._dop:
-            offered /= 1 - min(load.producers_wait, 0.99)
+            offered /= 1 - min(load.producers_wait, _WAITS_MAX)
         numbers = {
             "ppt_ns": ppt_ns,
             "rows_per_s": load.rows_per_s,
@@ -142,3 +153,8 @@ class ScalingPolicy:
         return DopProposal(
             wanted, f"min dop ≥ ppt · r_i / (1 - w) / {_WANTED_BUSY}", numbers, reason
         )
+
+
+def _mean(loads: Sequence[StageLoad]) -> StageLoad:
+    columns = zip(*map(astuple, loads), strict=True)
+    return StageLoad(*(sum(column) / len(loads) for column in columns))
