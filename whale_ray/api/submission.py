@@ -30,7 +30,7 @@ from ..plan.logical import LogicalPlan, OperatorKind
 from ..plan.physical import PhysicalPlan
 from ..plan.planner import plan
 from ..plan.preflight import preflight, unbounded_sources
-from ..plan.rescaling import rescaled
+from ..plan.rescaling import rescale_decisions, rescaled
 from ..records.recorder import recorder_of
 from ..transport.clock import Clock, SystemClock
 from .checkpoints import (
@@ -351,7 +351,9 @@ def resume(
     def assign(settings: Settings, nodes: Sequence[ClusterNode]) -> Assignment:
         planned: PhysicalPlan = plan(logical, settings, workers, nodes=nodes)
         job_id = new_job_id(logical.name)
-        begun = Assignment(job_id, planned, settings, decisions=before.decisions)
+        changes = rescale_decisions(before.plan, planned, before.job_id, point.epoch)
+        decided = (*before.decisions, *changes)
+        begun = Assignment(job_id, planned, settings, decisions=decided)
         return resumed_assignment(begun, point, manifest)
 
     options = RayOptions(address, detach, queue, runtime_env)

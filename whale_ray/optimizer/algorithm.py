@@ -15,12 +15,11 @@ carried. Three things are added:
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..plan.hosts import host_name
-from ..plan.placement import place
 from .dataflow import Dataflow, DataflowNode, OptimizerLimits, SendingCosts
 from .decisions import Choice, Decides, OptimizerDecision, choices_after
 from .rates import Arrivals, NodeLoad, smallest_dop
@@ -99,6 +98,11 @@ def optimize(
     )
 
 
+def host_of_core(cores: int, hosts: int) -> tuple[int, ...]:
+    """Return the host of each core: neighbours share one, and hosts have as many, or one less."""
+    return tuple(sorted(core % hosts for core in range(cores)))
+
+
 class _Optimizer:
     """Runs through the nodes of a dataflow with more and less of the sources' rates."""
 
@@ -133,12 +137,13 @@ class _Optimizer:
             return []
         if hosts == 1:
             return [(cores, made.cores)]
-        host_of = [worker * hosts // cores for worker in range(cores)]
+        host_of = host_of_core(cores, hosts)
         found: list[tuple[int, dict[str, float]]] = [(host_of.count(h), {}) for h in range(hosts)]
-        placed = place(tuple(made.dops.values()), cores)
-        for (node_id, dop), workers in zip(made.dops.items(), placed, strict=True):
-            for worker in workers:
-                busy = found[host_of[worker]][1]
+        singles = itertools.count()
+        for node_id, dop in made.dops.items():
+            first = next(singles) if dop == 1 else 0
+            for instance in range(dop):  # as the planner places them, with a worker for each core
+                busy = found[host_of[(first + instance * cores // dop) % cores]][1]
                 busy[node_id] = busy.get(node_id, 0.0) + made.cores[node_id] / dop
         return found
 
@@ -180,7 +185,7 @@ class _Optimizer:
         who, where = "all operators together", "there are"
         if self._limits.hosts > 1:
             numbers["host"] = host
-            who, where = f"what is placed on {host_name(host)}", "it has"
+            who, where = f"what is placed on host-{host}", "it has"
         return OptimizerDecision(
             "",
             Decides.THROUGHPUT,

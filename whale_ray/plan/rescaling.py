@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..configs.errors import UsageError
+from ..optimizer.decisions import Decides, OptimizerDecision
 from .logical import LogicalPlan
 from .physical import PhysicalPlan
 
-__all__ = ["rescaled"]
+__all__ = ["rescale_decisions", "rescaled"]
 
 
 def rescaled(planned: PhysicalPlan, parallelism: Mapping[str, int]) -> LogicalPlan:
@@ -47,3 +48,29 @@ def rescaled(planned: PhysicalPlan, parallelism: Mapping[str, int]) -> LogicalPl
         for node in planned.logical.nodes
     )
     return replace(planned.logical, nodes=nodes)
+
+
+def rescale_decisions(
+    before: PhysicalPlan, now: PhysicalPlan, job_id: str, epoch: int
+) -> tuple[OptimizerDecision, ...]:
+    """Return what changed between two plans of a topology, for the log of the job that goes on.
+
+    Args:
+        before: as the job ran that was stopped.
+        now: as it goes on.
+        job_id: of the job that was stopped.
+        epoch: of the checkpoint from which it goes on.
+    """
+    had = {stage.head: stage.parallelism for stage in before.stages}
+    return tuple(
+        OptimizerDecision(
+            stage.head,
+            Decides.DOP,
+            stage.parallelism,
+            "dop",
+            {"dop_before": had[stage.head], "epoch": epoch},
+            f"rescaled from {had[stage.head]}: {job_id} was stopped, this job goes on",
+        )
+        for stage in now.stages
+        if had.get(stage.head, stage.parallelism) != stage.parallelism
+    )

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whale_ray.configs.errors import InputError, UsageError
-from whale_ray.optimizer.algorithm import Optimization, optimize
+from whale_ray.optimizer.algorithm import Optimization, _Optimizer, _Pass, optimize
 from whale_ray.optimizer.dataflow import (
     Dataflow,
     DataflowEdge,
@@ -27,6 +27,8 @@ from whale_ray.optimizer.decisions import (
     log_from_yaml,
     log_to_yaml,
 )
+from whale_ray.plan.hosts import assign_hosts
+from whale_ray.plan.placement import place
 
 US = 1_000.0
 FREE = SendingCosts(message_ns=0, byte_ns=0)
@@ -430,3 +432,21 @@ steps:
     assert log_from_yaml(text, "log")[1][0].numbers == {"ppt_ns": 3}
     with pytest.raises(InputError, match=r"\Alog(, line 4)?: not the log of an opt[^\n]+\Z"):
         log_from_yaml(text.replace("value: 2", f"value: {value}"), "log")
+
+
+@given(st.integers(1, 12), st.data())
+def test_instances_are_taken_to_be_on_the_hosts_where_the_planner_places_them(cores, data):
+    """What is busy on each host, if each node keeps as many cores busy as it has instances."""
+    hosts = data.draw(st.integers(1, cores))
+    dops = data.draw(st.lists(st.integers(1, 15), min_size=1, max_size=5))
+    nodes = [DataflowNode(f"n{i}", 0.5e9, rate_per_s=2, dop=dop) for i, dop in enumerate(dops)]
+    optimizer = _Optimizer(Dataflow(tuple(nodes), ()), FREE, OptimizerLimits(cores, hosts))
+    made = _Pass(cores={f"n{i}": float(d) for i, d in enumerate(dops)})
+    made.dops |= {f"n{i}": d for i, d in enumerate(dops)}
+    found = optimizer._by_host(made)
+    of_worker = assign_hosts(hosts, cores, "star").of_worker
+    placed = place(dops, cores)
+    for host, (has, busy) in enumerate(found):
+        assert has == of_worker.count(host)
+        there = sum(of_worker[worker] == host for workers in placed for worker in workers)
+        assert sum(busy.values()) == pytest.approx(there if hosts > 1 else sum(dops))

@@ -12,7 +12,7 @@ from whale_ray.configs.errors import UsageError
 from whale_ray.configs.settings import Settings
 from whale_ray.plan.physical import PhysicalPlan
 from whale_ray.plan.planner import plan_unsized
-from whale_ray.plan.rescaling import rescaled
+from whale_ray.plan.rescaling import rescale_decisions, rescaled
 
 
 class Total(whale.Process):
@@ -40,6 +40,15 @@ def stages_of(planned: PhysicalPlan, parallelism: Mapping[str, int]) -> dict[tup
 def test_operators_that_are_fused_stay_so(planned: PhysicalPlan, named: str) -> None:
     assert stages_of(planned, {}) == {("rows",): 1, ("totals", "some", "out"): 4}
     assert stages_of(planned, {named: 7}) == {("rows",): 1, ("totals", "some", "out"): 7}
+
+
+def test_the_log_of_the_job_that_goes_on_has_what_was_rescaled(planned: PhysicalPlan) -> None:
+    again = plan_unsized(rescaled(planned, {"some": 7}), Settings(), 2)
+    (step,) = rescale_decisions(planned, again, "rescaled-1", 12)
+    assert (step.operator, step.decides, step.value) == ("totals", "dop", 7)
+    assert step.numbers == {"dop_before": 4, "epoch": 12}
+    assert step.reason == "rescaled from 4: rescaled-1 was stopped, this job goes on"
+    assert rescale_decisions(planned, planned, "rescaled-1", 12) == ()
 
 
 @pytest.mark.parametrize(
