@@ -91,10 +91,13 @@ class ValueHeap:
         self._take(max(nbytes, self._next_chunk_bytes))
         self._next_chunk_bytes = min(2 * self._next_chunk_bytes, CHUNK_BYTES_MAX)
 
-    def compact(self, nbytes: int, move: Callable[[], None], *, retires: bool) -> None:
+    def compact(
+        self, living_bytes: int, nbytes: int, move: Callable[[], None], *, retires: bool
+    ) -> None:
         """Move the values that are in use into one chunk and free the others.
 
         Args:
+            living_bytes: what they take.
             nbytes: the size of a value that must fit behind them.
             move: puts every value to which a record refers in anew.
             retires: whether the others are kept until `release`, since there is a seal.
@@ -102,8 +105,9 @@ class ValueHeap:
         Raises:
             StateFullError: the worker's memory for state is used up.
         """
-        self._take(self._bytes_in_use - self._at[GARBAGE] + nbytes)
+        self._take(living_bytes + nbytes)
         move()
+        assert self._at[HEAP_NEXT] + nbytes <= self._at[HEAP_STOP]
         *old, only = self.chunks
         if retires:
             self.retired += [(only[0], chunk) for _, chunk in old]
@@ -151,7 +155,8 @@ class ValueHeap:
 
     def count_garbage(self, living_bytes: int) -> None:
         """Take note of how many bytes of values records refer to."""
-        self._at[GARBAGE] = self._bytes_in_use - living_bytes
+        room = self._at[HEAP_STOP] - self._at[HEAP_NEXT]  # of the chunk that is filled next
+        self._at[GARBAGE] = self._bytes_in_use - living_bytes - room
 
     @property
     def _bytes_in_use(self) -> int:

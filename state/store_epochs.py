@@ -183,12 +183,15 @@ class StoreEpochs(ABC):
         self._at[index.SEGMENT] = seal.segment + 1
         self._at[index.IMAGE_NEXT] = self._at[index.IMAGE_STOP] = 0
         if self.heap.cut(seal.segment):
-            references = self.layout.heap_words
-            living = (
-                values.living_bytes(self._place, references, extent.first, extent.stop)
-                for extent in self._chunks
-            )
-            self.heap.count_garbage(sum(living))
+            self.heap.count_garbage(self._living_bytes())
+
+    def _living_bytes(self) -> int:
+        """Return what the values to which records refer take in the heap."""
+        references = self.layout.heap_words
+        return sum(
+            values.living_bytes(self._place, references, extent.first, extent.stop)
+            for extent in self._chunks
+        )
 
     def _put_aside(self) -> None:
         """Let the store be without chunks; a roll back takes them again."""

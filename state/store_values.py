@@ -116,7 +116,8 @@ class StoreValues(StoreEpochs):
     def _make_room(self, nbytes: int) -> None:
         """Make room for a value: compact the heap, or let it grow."""
         if self.heap.is_mostly_garbage:
-            self.heap.compact(nbytes, self._move_values, retires=bool(self._seals))
+            living = self._living_bytes()
+            self.heap.compact(living, nbytes, self._move_values, retires=bool(self._seals))
         else:
             self.heap.open_chunk(nbytes)
 

@@ -31,7 +31,7 @@ from tests.state.stores import (
     keys_batch,
     of_records,
 )
-from whale_ray.state import index_table
+from whale_ray.state import index, index_table
 from whale_ray.state.budget import StateBudget
 from whale_ray.state.keys import virtual_node_of
 from whale_ray.state.node_transfer import export_records
@@ -321,6 +321,33 @@ def test_values_that_were_replaced_come_back_though_the_heap_was_compacted() -> 
     store.seal(2)
     store.release(2)
     assert store.nbytes < 16 << 20
+
+
+def test_the_heap_is_compacted_again_behind_a_roll_back() -> None:
+    """The chunk in use at the seal has room left, which values fill behind the roll back."""
+    store = KeyedStore(LAYOUT, StateBudget(64 << 20), "op")
+    keys = [(f"key {number}", 1.0) for number in range(130)]
+
+    def write(text: bytes) -> None:
+        for key in keys:
+            note = Column.of([text + key[0].encode() + b"x" * 10_000], "binary")
+            store.write_values("note", store.slots(*keys_batch([key])), note)
+            assert store._at[index.HEAP_NEXT] <= store._at[index.HEAP_STOP]
+
+    write(b"sealed ")
+    store.seal(1)
+    sealed = contents(store)
+    while not store.heap.retired:  # until it is compacted
+        write(b"later ")
+    store.roll_back(1)
+    assert contents(store) == sealed
+    for number in range(4):
+        write(b"%d " % number)
+        assert {one[2] for one in contents(store).values()} == {
+            b"%d " % number + key[0].encode() + b"x" * 10_000 for key in keys
+        }
+    store.roll_back(1)
+    assert contents(store) == sealed
 
 
 def test_rolling_back_needs_a_seal() -> None:
