@@ -127,16 +127,18 @@ class StageTask:
         return (node.metrics for node in self.nodes)
 
     def deliver(self, port: int, source: int, batch: Batch) -> None:
-        """Hand rows from producer `source` to the head."""
+        """Hand rows from producer `source` to the head, unless none of them is left."""
         if self._late is not None:
             batch = self._late.take(port, source, batch, self._watermarks)
-        self._head.accept(port, source, batch)
+        if batch.num_rows:
+            self._head.accept(port, source, batch)
 
     def deliver_to(self, instance: int, port: int, source: int, batch: Batch) -> None:
         """Hand the head rows that one instance got in a message of its own (`Node.accept_for`)."""
         if self._late is not None:
             batch = self._late.take(port, source, batch, self._watermarks)
-        self._head.accept_for(instance, port, source, batch)
+        if batch.num_rows:
+            self._head.accept_for(instance, port, source, batch)
 
     def advance(self, edge: int, source: int, watermark_ns: int) -> None:
         """Take a producer's watermark, and pass on how far all inputs have come together."""

@@ -17,7 +17,9 @@ SILENT = [1, PAUSE, 2, PAUSE, 22, 31]
 """Seconds. The row of second 2 comes when the watermark has passed second 11 without its source."""
 
 
-def streams(topology: whale.Topology, idle_after_ms: int | None = 200) -> list[whale.Stream]:
+def streams(
+    topology: whale.Topology, idle_after_ms: int | None = 200, on_late: Any = "pass"
+) -> list[whale.Stream]:
     """Return the two sources, of which the second falls idle when it has no row for so long."""
     made = []
     for name, items in (("steady", STEADY), ("silent", SILENT)):
@@ -28,7 +30,7 @@ def streams(topology: whale.Topology, idle_after_ms: int | None = 200) -> list[w
                 id=name,
                 event_time="t",
                 event_time_unit="s",
-                on_late="pass",
+                on_late=on_late,
                 idle_after_ms=idle_after_ms if name == "silent" else None,
             )
         )
@@ -116,3 +118,23 @@ def test_duplicates_of_the_idle_source_are_late() -> None:
     assert all(later - earlier >= 4 for earlier, later in pairwise(found))
     assert {0, 5, 12, 31} <= set(found)
     assert rows_of(job, "late", "t") == [(2,)]
+
+
+def test_where_late_rows_are_dropped_nobody_gets_a_batch_without_rows() -> None:
+    """The whole batch of the row of second 2 is dropped."""
+
+    class Latest(whale.Process):
+        schema = whale.Schema.of(t="int64")
+        input_order = "arrival"
+        takes_late_rows = True
+
+        def on_batch(self, batch: whale.Batch, out: whale.Output) -> None:
+            out.emit(whale.Batch.from_pydict({"t": [int(batch["t"].max())]}, self.schema))
+
+    topology = whale.Topology("drops")
+    steady, silent = streams(topology, on_late="drop")
+    latest = steady.union(silent).global_().process(Latest, id="latest")
+    latest.sink(whale.sinks.collect(), id="out")
+    job = results(topology)
+    assert max(rows_of(job, "out", "t")) == (31,)
+    assert dict(job.metrics().operator("latest").rows_dropped) == {"late": 1}
