@@ -9,6 +9,7 @@ would end the process (SIGBUS). The file has no name, so that nothing is left be
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import mmap
 import os
@@ -171,9 +172,15 @@ class PageFile:
 
     def _error(self, error: OSError) -> ResourceError:
         folder = self._directory or tempfile.gettempdir()
+        remedy = "make room or correct that, or name another folder in runtime.spill_directory"
+        if error.errno == errno.ENOMEM:
+            remedy = (
+                "the process has as many mappings or as much memory as the system allows: raise"
+                " vm.max_map_count or that limit, or runtime.state_bytes, or run more workers"
+            )
         return ResourceError(
             f"operator {self._owner!r} cannot spill its state to {folder}: {system_reason(error)};"
-            " make room or correct that, or name another folder in runtime.spill_directory"
+            f" {remedy}"
         )
 
 

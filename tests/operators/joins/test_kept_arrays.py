@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
+import resource
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from whale_ray.configs.errors import ResourceError
 from whale_ray.operators.joins.kept_arrays import KeptArrays
 from whale_ray.state.page_file import PageFile
 
@@ -30,3 +34,15 @@ def test_arrays_on_the_disk_are_one_mapping() -> None:
     np.testing.assert_array_equal(kept["b"], [9] * 7)
     del kept
     assert mapped_files() == before
+
+
+def test_where_no_mapping_is_left_the_message_names_the_limits_and_not_the_folder() -> None:
+    pages, limits = PageFile("join"), resource.getrlimit(resource.RLIMIT_AS)
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + (8 << 20), limits[1]))
+    try:
+        with pytest.raises(ResourceError, match=r"raise vm\.max_map_count") as raised:
+            pages.array(32 << 20, np.uint8)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert "runtime.spill_directory" not in str(raised.value)
