@@ -187,7 +187,9 @@ class EventTimeAssigner:
 
     def restore(self, kept: Sequence[Mapping[str, int]]) -> None:
         """Resume from what instances kept: from the one that has come least far in event time."""
-        self._latest_ns = min(one["latest_ns"] for one in kept)
+        latest_ns = min(one["latest_ns"] for one in kept)
+        # Rows may have been less out of order before: see the start value.
+        self._latest_ns = max(latest_ns, NO_WATERMARK_NS + self._behind_ns)
         self.watermark_ns = max(self._latest_ns - self._behind_ns - 1, NO_WATERMARK_NS)
         self.late_rows = sum(one["late_rows"] for one in kept)
         self._rows = sum(one["rows"] for one in kept)

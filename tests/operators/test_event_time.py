@@ -193,6 +193,21 @@ def test_types_and_units(value: Any, kind: pa.DataType, unit: Any, expected_ns: 
     assert assigner.watermark_ns == expected_ns - 1
 
 
+@pytest.mark.parametrize(
+    ("unit", "behind_ms", "late"),
+    [("ns", 0, 1), ("ns", 1, 0), ("ns", 10, 0), ("ms", 0, 1), ("ms", 1, 1), ("ms", 10, 0)],
+)
+def test_no_first_row_is_late_whatever_was_allowed_before_a_checkpoint_without_rows(
+    unit: Any, behind_ms: int, late: int
+) -> None:
+    before = EventTimeAssigner(EventTime("t", 1, unit, "drop"), "s")
+    after = EventTimeAssigner(EventTime("t", behind_ms, unit, "drop"), "s")
+    after.restore([before.kept()])
+    got, dropped = after.assign(batch([50, 40, 10**9]))
+    assert got["row"].tolist() == ([0, 2] if late else [0, 1, 2])
+    assert dropped == ({"late": late} if late else {})
+
+
 def test_there_is_no_watermark_before_the_first_row() -> None:
     assigner = EventTimeAssigner(EventTime("t", 0, "ns"), "s")
     assert assigner.watermark_ns == NO_WATERMARK_NS == MIN

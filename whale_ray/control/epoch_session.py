@@ -64,7 +64,7 @@ class FailureLog:
         many = self._in_a_row
         if many & (many - 1):
             return
-        again = f" (for the {many}th time in a row)" if many > 2 else ""
+        again = f" ({many} times in a row)" if many > 2 else ""
         _log.warning(
             "checkpoint %d failed%s: %s; the job runs on, and the next one follows",
             epoch,

@@ -311,9 +311,9 @@ def test_of_checkpoints_that_fail_again_and_again_ever_fewer_are_told(caplog: An
     assert told == [
         "checkpoint 1 failed: no space for epoch-1",
         "checkpoint 2 failed: no space for epoch-2",
-        "checkpoint 4 failed (for the 4th time in a row): no space for epoch-4",
-        "checkpoint 8 failed (for the 8th time in a row): no space for epoch-8",
-        "checkpoint 16 failed (for the 16th time in a row): no space for epoch-16",
+        "checkpoint 4 failed (4 times in a row): no space for epoch-4",
+        "checkpoint 8 failed (8 times in a row): no space for epoch-8",
+        "checkpoint 16 failed (16 times in a row): no space for epoch-16",
         "checkpoint 21 failed: read-only",
         "checkpoint 22 is complete, after 21 that failed",
         "checkpoint 23 failed: read-only",
