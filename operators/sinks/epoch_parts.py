@@ -298,8 +298,9 @@ class EpochParts:
         return OutputError(
             f"{path!r}, which a checkpoint needs, is gone: it is not in the output "
             f"{self.folder.path!r} either, nor in a hidden folder beside that; put it back (what is"
-            " moved to another place needs the hidden folders beside the output, too), restore an "
-            "older checkpoint, or start the job anew"
+            " moved to another place needs the hidden folders beside the output, too; submit the "
+            "topology with its new path and restore=), restore an older checkpoint, or start the "
+            "job anew"
         )
 
 

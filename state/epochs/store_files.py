@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
+from ...configs.errors import InputError
 from .local_files import LocalFiles
 from .remote_files import RemoteFiles
 
 __all__ = ["StoreFiles", "files_at"]
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)(?:::|://)")
+_ONE_SLASH = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):/")
 
 
 class StoreFiles(Protocol):
@@ -71,6 +73,11 @@ def files_at(url: str) -> StoreFiles:
     """
     found = _SCHEME.match(url)
     if found is None:
+        if slip := _ONE_SLASH.match(url):
+            slashes = ":///" if slip[1] in ("file", "local") else "://"
+            meant = slip[1] + slashes + url[slip.end() :]
+            msg = f"the checkpoint folder {url!r} is no URL: did you mean {meant!r}?"
+            raise InputError(msg)
         return LocalFiles(url)
     for local in ("file://", "local://"):
         if url.startswith(local):

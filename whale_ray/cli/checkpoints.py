@@ -27,6 +27,12 @@ def add_checkpoints(command: argparse.ArgumentParser) -> None:
         help="from one checkpoint to the next, such as '10 seconds'",
     )
     command.add_argument(
+        "--checkpoint-timeout",
+        default=None,
+        metavar="TIME",
+        help="for each step of a checkpoint, such as '5 min'; one that takes longer fails",
+    )
+    command.add_argument(
         "--restore",
         default=None,
         metavar="PATH",
@@ -46,6 +52,7 @@ def checkpoint_options(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "checkpoints": options.checkpoints,
         "checkpoint_interval": options.checkpoint_interval,
+        "checkpoint_timeout": options.checkpoint_timeout,
         "restore": options.restore,
         "restore_without": options.restore_without,
     }
@@ -58,7 +65,7 @@ def with_checkpoints(options: argparse.Namespace, settings: Settings) -> Setting
     asked = CheckpointOptions(
         options.checkpoints,
         options.checkpoint_interval,
-        None,
+        options.checkpoint_timeout,
         options.restore,
         options.restore_without,
     )

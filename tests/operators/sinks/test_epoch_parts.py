@@ -177,8 +177,8 @@ def test_staged_parts_that_are_gone_are_named(tmp_path: Path, bounded: bool) -> 
     assert str(error.value) == (
         f"'{staged[1].path}', which a checkpoint needs, is gone: it is not in the output "
         f"'{tmp_path}/out' either, nor in a hidden folder beside that; put it back (what is moved "
-        "to another place needs the hidden folders beside the output, too), restore an older "
-        "checkpoint, or start the job anew"
+        "to another place needs the hidden folders beside the output, too; submit the topology "
+        "with its new path and restore=), restore an older checkpoint, or start the job anew"
     )
     with pytest.raises(OutputError, match="is gone"):
         sink.commit(CommitId("a", 2), staged)

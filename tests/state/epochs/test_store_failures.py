@@ -118,6 +118,8 @@ def test_files_that_were_not_finished_are_not_seen(tmp_path):
 def test_urls_that_mean_nothing_are_refused():
     with pytest.raises(InputError, match=r"'nothing://x' is not understood: .*such as s3://"):
         CheckpointStore.at("nothing://x")
+    with pytest.raises(InputError, match=r"'s3:/x/y' is no URL: did you mean 's3://x/y'\?"):
+        CheckpointStore.at("s3:/x/y")
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch):

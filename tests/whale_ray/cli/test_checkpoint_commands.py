@@ -62,6 +62,11 @@ def test_a_run_with_checkpoints_finishes_and_cannot_be_resumed(
             "restore= has no effect without checkpoints=: name the folder to keep them in",
         ),
         (
+            ["run", "doubled.py", "--on", "inline", "--checkpoints", "st"]
+            + ["--checkpoint-timeout", "0 s"],
+            "checkpoints.timeout_ms must lie between 1 and 86,400,000, not 0",
+        ),
+        (
             ["stop", "job", "--now", "--savepoint"],
             "--now cancels the job, and --savepoint keeps what it knows; give one of them",
         ),
