@@ -29,7 +29,7 @@ class Terminal(Protocol):
 
 
 class CompileNotice(event.Listener):  # type: ignore[misc]  # numba has no types
-    """Hears when numba compiles, and says so once it has taken a second in all.
+    """Notes when numba compiles, and reports it once that has taken a second in all.
 
     Functions that are loaded from where they are kept are not compiled. A user's own functions do
     not count.

@@ -120,7 +120,7 @@ class EpochCoordinator:
         """Take an event and return what is to be done, in order.
 
         Raises:
-            ProtocolError: a stranger among the participants, or an answer that nobody asked for.
+            ProtocolError: a participant of another attempt, or an answer without a request.
         """
         match event:
             case TimePassed():
