@@ -72,11 +72,11 @@ def _add(
             on_bad_rows=one.on_bad_rows,
             **_event_time(one),
         )
-    read = [made[feed.upstream].read_by(feed) for feed in one.inputs]
+    read = [_one_stream(one.id, together, made, ids) for together in one.sides]
     named: dict[str, Any] = {"id": one.id, "parallelism": one.dop}
     if one.kind.inputs_max is not None:
         return _joined(one, read, named)
-    stream, feed = _one_stream(one, read, ids), one.inputs[0]
+    stream, feed = read[0], one.inputs[0]
     if one.kind in (SpecKind.AGG, SpecKind.TOP_N):
         return _aggregated(one, stream, named)
     if one.kind is SpecKind.DROP_DUPLICATES:
@@ -93,15 +93,15 @@ def _add(
     return _transformed(one, reader, named)
 
 
-def _one_stream(one: OperatorSpec, read: list[Stream], ids: set[str]) -> Stream:
-    """Return what an operator reads: one stream, or the union of several."""
-    first, *others = read
-    if not others:
-        return first
-    if len({(feed.grouping, feed.by, feed.on_null) for feed in one.inputs}) > 1:
-        msg = f"{one.id!r} groups its inputs in several ways, but they are read as one stream"
+def _one_stream(
+    reader: str, together: tuple[InputSpec, ...], made: dict[str, _Made], ids: set[str]
+) -> Stream:
+    """Return what an operator reads, or one side of it: one stream, or the union of several."""
+    if len({(feed.grouping, feed.by, feed.on_null) for feed in together}) > 1:
+        msg = f"{reader!r} groups its inputs in several ways, but they are read as one stream"
         raise InputError(msg)
-    return first.union(*others, id=_union_id(one.id, ids))
+    first, *others = (made[feed.upstream].read_by(feed) for feed in together)
+    return first.union(*others, id=_union_id(reader, ids)) if others else first
 
 
 def _union_id(reader: str, ids: set[str]) -> str:
@@ -129,15 +129,14 @@ def _grouped(stream: Stream, feed: InputSpec) -> GroupedStream:
 
 def _joined(one: OperatorSpec, read: list[Stream], named: dict[str, Any]) -> Stream:
     left, right, *changes = read
+    sides = [together[0] for together in one.sides]
     if one.kind is SpecKind.CO_PROCESS:
-        first, second = (
-            _grouped(stream, feed) for stream, feed in zip(read, one.inputs, strict=True)
-        )
+        first, second = (_grouped(stream, feed) for stream, feed in zip(read, sides, strict=True))
         named["event_time_order"] = one.event_time_order
         return first.connect(second).process(_process(one), **named)
     given = dict(one.arguments)
     named["how"] = one.what
-    keys = dict(zip(one.inputs[0].by, one.inputs[1].by, strict=True))
+    keys = dict(zip(sides[0].by, sides[1].by, strict=True))
     if one.kind is SpecKind.JOIN_TABLE:
         named |= {"table": right, "on": keys, "changes": changes[0] if changes else None}
         if "delete_when" in given:

@@ -67,7 +67,7 @@ def dataflow_of(spec: TopologySpec) -> Dataflow:
 def _feeds(one: OperatorSpec) -> tuple[InputSpec, ...]:
     """Return what an operator reads, but the table of a join, which is read before its rows."""
     if one.kind is SpecKind.JOIN_TABLE:
-        return (one.inputs[0], *one.inputs[2:])
+        return tuple(feed for feed in one.inputs if feed.side != 1)
     return one.inputs
 
 

@@ -97,18 +97,16 @@ def _batch_rows(logical: LogicalPlan, node: OperatorNode) -> int | None:
 
 
 def _inputs(logical: LogicalPlan, node: OperatorNode, kind: SpecKind) -> Iterable[InputSpec]:
-    for feed in node.inputs:
+    for place, feed in enumerate(node.inputs):
         grouping, by = _grouping(node, feed, kind)
         on_null = feed.on_null_key if feed.on_null_key == "drop" else "fail"
-        streams = tuple(_streams(logical, feed))
-        if len(streams) > 1 and kind.inputs_max is not None:
-            _refuse(node, "one of its sides is a union; put a select between them")
-        for stream in streams:
+        side = 0 if kind.inputs_max is None else place
+        for stream in _streams(logical, feed):
             if stream.transport is not None:
                 _refuse(node, "such files have no transports of users")
             output = logical.node(stream.upstream).outputs[stream.output]
             named = "" if stream.output == MAIN else output
-            yield InputSpec(stream.upstream, grouping, by, output=named, on_null=on_null)
+            yield InputSpec(stream.upstream, grouping, by, output=named, on_null=on_null, side=side)
 
 
 def _streams(logical: LogicalPlan, feed: Input) -> Iterable[Input]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields as fields_of
 from dataclasses import replace
 from functools import partial
@@ -138,7 +138,9 @@ def _operator(name: str, entry: YamlEntry) -> OperatorSpec:
     made = OperatorSpec(name, kind, fields[kind].text(), line=entry.line)
     changes: dict[str, Any] = _numbers(fields)
     if "inputs" in fields:
-        changes["inputs"] = tuple(_input(one, kind) for one in fields["inputs"].each())
+        changes["inputs"] = tuple(
+            _input(one, kind, side) for one, side in _each_input(fields["inputs"], kind)
+        )
     if "arguments" in fields:
         changes["arguments"] = _arguments(fields["arguments"])
     made = replace(made, **changes, **_times(fields))
@@ -241,7 +243,8 @@ def _check_operator(made: OperatorSpec, fields: Mapping[str, YamlEntry], entry: 
 
 
 def _check_groupings(made: OperatorSpec, entry: YamlEntry) -> None:
-    kind, feeds = made.kind, made.inputs
+    kind = made.kind
+    feeds = tuple(together[0] for together in made.sides) if kind.inputs_max else made.inputs
     groupings = [feed.grouping for feed in feeds]
     if kind is SpecKind.JOIN_TABLE:
         beside = [SpecGrouping.ALL] * (len(feeds) - 1)
@@ -283,7 +286,21 @@ def _check_simulated(made: OperatorSpec, fields: Mapping[str, YamlEntry], entry:
         raise mistake_at(fields["arguments"], f"{made.id!r} is simulated, and takes no arguments")
 
 
-def _input(entry: YamlEntry, kind: SpecKind) -> InputSpec:
+def _each_input(entry: YamlEntry, kind: SpecKind) -> Iterator[tuple[YamlEntry, int]]:
+    """Yield each input and its side; a side of a join may be a sequence of several."""
+    for place, one in enumerate(entry.each()):
+        if kind.inputs_max is None:
+            yield one, 0
+        elif one.is_sequence:
+            together = tuple(one.each())
+            if not together:
+                raise mistake_at(one, "this side has no input")
+            yield from ((of_side, place) for of_side in together)
+        else:
+            yield one, place
+
+
+def _input(entry: YamlEntry, kind: SpecKind, side: int) -> InputSpec:
     fields = entry.check_keys(("from", "grouping", "by", "largest_share", "output", "on_null"))
     if "from" not in fields:
         raise mistake_at(entry, "an input needs from: the id of an operator")
@@ -303,7 +320,7 @@ def _input(entry: YamlEntry, kind: SpecKind) -> InputSpec:
     on_null = "fail"
     if "on_null" in fields:
         on_null = fields["on_null"].choice(str, ("fail", "drop"))
-    return InputSpec(fields["from"].text(), grouping, by, share, output, on_null)
+    return InputSpec(fields["from"].text(), grouping, by, share, output, on_null, side)
 
 
 def _check_inputs(
@@ -311,7 +328,8 @@ def _check_inputs(
 ) -> None:
     if not operator.inputs:
         return
-    for one, at in zip(operator.inputs, entry.items()["inputs"].each(), strict=True):
+    entries = _each_input(entry.items()["inputs"], operator.kind)
+    for one, (at, _) in zip(operator.inputs, entries, strict=True):
         upstream = operators.get(one.upstream)
         if upstream is None:
             raise mistake_at(at, f"{operator.id!r} reads {one.upstream!r}, which is no operator")

@@ -79,6 +79,8 @@ class InputSpec:
         largest_share: the part of the rows that the most frequent key has.
         output: the name of another output than the main one.
         on_null: what becomes of a row whose key is null: "fail" or "drop".
+        side: of a join and the like, which of its inputs it is, from 0; those of one side are read
+            as one stream.
     """
 
     upstream: str
@@ -87,6 +89,7 @@ class InputSpec:
     largest_share: float = 0.0
     output: str = ""
     on_null: str = "fail"
+    side: int = 0
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,16 @@ class OperatorSpec:
     on_bad_rows: OnBadRows = "fail"
     event_time_order: bool | None = None
     line: int = 0
+
+    @property
+    def sides(self) -> tuple[tuple[InputSpec, ...], ...]:
+        """The inputs that are read as one stream, by side; all, if it reads but one stream."""
+        if self.kind.inputs_max is None:
+            return (self.inputs,)
+        count = 1 + max((feed.side for feed in self.inputs), default=-1)
+        return tuple(
+            tuple(feed for feed in self.inputs if feed.side == side) for side in range(count)
+        )
 
 
 @dataclass(frozen=True)

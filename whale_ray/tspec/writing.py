@@ -60,13 +60,21 @@ def tspec_to_yaml(spec: TopologySpec) -> str:
 def _operator(one: OperatorSpec) -> dict[str, Any]:
     written: dict[str, Any] = {str(one.kind): one.what}
     if one.inputs:
-        written["inputs"] = [_input(feed) for feed in one.inputs]
+        written["inputs"] = _inputs(one)
     blank = OperatorSpec(one.id, SpecKind.SOURCE, "")
     for field in fields(one):
         value = getattr(one, field.name)
         if field.name not in _NOT_FIELDS and value != getattr(blank, field.name):
             written[field.name] = dict(value) if isinstance(value, Mapping) else value
     return written
+
+
+def _inputs(one: OperatorSpec) -> list[Any]:
+    """Return the inputs; of an operator with two sides, several of one side as a list."""
+    if one.kind.inputs_max is None:
+        return [_input(feed) for feed in one.inputs]
+    sides = [[_input(feed) for feed in together] for together in one.sides]
+    return [together[0] if len(together) == 1 else together for together in sides]
 
 
 def _input(feed: InputSpec) -> dict[str, Any]:

@@ -132,6 +132,14 @@ SINK = "  o: {sink: simulated, inputs: [{from: s}], ppt_us: 0}\n"
             "line 5: a join_asof has two inputs",
         ),
         (
+            HEAD + SOURCE + "  j: {join_asof: left, inputs: [[], {from: s, grouping: global}]}",
+            "line 5: this side has no input",
+        ),
+        (
+            HEAD + SOURCE + "  j: {join_asof: left, inputs: [[{from: s, grouping: global}] ]}",
+            "line 5: a join_asof has two inputs",
+        ),
+        (
             HEAD + SOURCE + "  j: {join_table: inner, inputs: [{from: s}, {from: s}]}",
             "line 5: a join_table has a stream, which is not grouped, then a table",
         ),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 import whale_ray as whale
 from tests.documents import ROOT
@@ -241,10 +242,18 @@ def test_outputs_unions_null_keys_schemas_and_batches_come_back(tmp_path):
     late = counts.late.key_by("n", on_null="drop")
     both = late.connect(mapped.broadcast()).process(Both, id="both", event_time_order=False)
     both.sink(whale.sinks.csv(tmp_path / "late", overwrite=True), id="late")
+    left, right = read.union(mapped, id="pairs-inputs"), mapped.union(few, id="pairs-inputs-2")
+    pairs = left.join(right, on="n", within=whale.interval("-1 s", "1 s"), how="semi", id="pairs")
+    pairs.sink(whale.sinks.csv(tmp_path / "pairs", overwrite=True), id="pairs-out")
     counts.sink(whale.sinks.collect(), id="out")
     text = check(topology).to_tspec()
     assert "output: late" in text
     assert "on_null: drop" in text
+    joined = yaml.safe_load(text)["operators"]["pairs"]
+    assert [[one["from"] for one in side] for side in joined["inputs"]] == [
+        ["rows", "mapped"],
+        ["mapped", "few"],
+    ]
 
 
 def test_joins_with_tables_and_as_of_and_first_rows_come_back(tmp_path):
