@@ -148,6 +148,11 @@ def _shown(tuned: Tuned, found: Sequence[CheckedPrediction], steps: bool) -> lis
             f"trials that were cut short, and so count less: {trials}; give a longer input, or run"
             " it while the machine has less to do"
         )
+    if calibration.steps_aside:
+        lines.append(
+            f"predicted as in the trials: {', '.join(calibration.steps_aside)}, which aggregates"
+            " early or steps aside, as it pays; with other batches it may do the other"
+        )
     if tuned.not_measured:
         lines.append(
             f"not in it: {', '.join(tuned.not_measured)}, whose rows would have taken effect"

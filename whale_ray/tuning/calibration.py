@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ..metrics.loads import EdgeLoad, sent_by_edge, stage_cpu_ns
 from ..operators.groupings import All, Key
@@ -22,12 +22,14 @@ from ..optimizer.dataflow import Dataflow, DataflowEdge, DataflowNode, Distribut
 from ..optimizer.decisions import Choice
 from ..optimizer.fitting import StageCosts, StageWork, fit_costs
 from ..optimizer.prediction import PlannedEdge, PlannedStage, Prediction, predict
+from ..plan.logical import OperatorKind
 from .applying import fixed_dop, in_batches_of, in_full_slices, with_choices
 from .sending import measure_byte_ns
 from .trials import Trial, TrialLength, run_trial, together
 
 if TYPE_CHECKING:
     from ..configs.settings import Settings
+    from ..operators.windows.partial_aggregation import PartialAggregation
     from ..plan.logical import LogicalPlan
     from ..plan.physical import Edge, PhysicalPlan, Stage
 
@@ -92,6 +94,14 @@ class MeasuredTopology:
     gathers: Mapping[EdgeKey, float]
     spread: Mapping[EdgeKey, float]
     byte_ns: float
+
+    @property
+    def steps_aside(self) -> tuple[str, ...]:
+        """Partial aggregates that are left out where they do not pay, which is not predicted."""
+        partial = self.plan.logical.of_kind(OperatorKind.PARTIAL)
+        return tuple(
+            node.id for node in partial if cast("PartialAggregation", node.payload).measures
+        )
 
     def rows_per_cpu_s(self, trial: Trial, cores: int) -> float:
         """Return what a trial's costs allow the sources to read, rows per second.

@@ -150,12 +150,24 @@ def test_a_table_is_no_input_of_what_is_optimized():
     found = measured_in({None: [Trial(planned, read, loads, 1.0, None)]})
     dataflow, sending = found.dataflow(2, {})
     assert [node.id for node in dataflow.nodes] == ["rows", "counts"]
+    assert found.steps_aside == ()
     assert [(edge.source, edge.target) for edge in dataflow.edges] == [("rows", "counts")]
     choices = optimize(dataflow, sending, OptimizerLimits(2)).choices
     changed = with_choices(topology.logical_plan(), planned, choices)
     assert plan(changed, Settings(), 2).stages[0].head == "named-table"
     # A row takes 1 µs of one worker, and half of 1 µs of each of both.
     assert found.predict(planned, Settings(), 2).rows_per_s == pytest.approx(1e9 / 1_500)
+
+
+def test_an_aggregate_that_may_step_aside_is_named_since_that_is_not_predicted():
+    topology = whale.Topology("early")
+    rows = topology.source(whale.sources.arrow(pa.table({"k": [1], "at": [2]})), id="rows")
+    counts = rows.group_by("k").agg(whale.functions.count().alias("n"), id="counts", trigger="1 s")
+    counts.sink(whale.sinks.collect(), id="out")
+    planned = plan(topology.logical_plan(), Settings(), 2)
+    assert measured_in({None: [Trial(planned, {}, (), 1.0, None)]}).steps_aside == (
+        "counts.partial",
+    )
 
 
 def test_a_trial_of_a_source_without_rows_says_so():
