@@ -23,7 +23,7 @@ import inspect
 import logging
 import os
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 from zlib import crc32
@@ -80,16 +80,9 @@ def _stamp_of(cache: Any) -> tuple[object, object]:
 
 def load_kept_versions(module: ModuleType) -> None:
     """Load what is kept of a module's functions, and compile nothing."""
-    for _ in load_each_kept_version(module):
-        pass
-
-
-def load_each_kept_version(module: ModuleType) -> Iterator[None]:
-    """Do the same, a function at a time."""
-    for function in tuple(vars(module).values()):
+    for function in vars(module).values():
         if isinstance(function, Dispatcher) and function.py_func.__module__ == module.__name__:
             _load_kept_versions_of(function)
-            yield
 
 
 def _load_kept_versions_of(dispatcher: Any) -> None:

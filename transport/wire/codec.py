@@ -30,6 +30,7 @@ import numpy as np
 
 from ...configs.errors import CorruptedMessageError, InputError
 from . import kernels, payload
+from .arrow_dictionaries import DictionaryBatches
 from .batch import Batch, batch_of_block
 from .block import Block, address_of, checked_size, row_indices
 from .header import (
@@ -279,6 +280,9 @@ def warm_up() -> None:
     assert isinstance(message, WorkerMessage)
     received = message.batch.take(indices)
     encode_gather_into(buffer, Batch.concat([received]), indices, **fields)
+    codes = pa.Int32Array.from_buffers(pa.int32(), 1, [None, pa.py_buffer(np.zeros(1, np.int32))])
+    coded = pa.record_batch({"coded": pa.DictionaryArray.from_arrays(codes, texts.slice(0, 1))})
+    assert DictionaryBatches().batch(coded).nbytes  # counted for each batch that is read
 
 
 def _encode(

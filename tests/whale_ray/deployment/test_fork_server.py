@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import os
 import re
 import signal
@@ -23,12 +22,7 @@ from tests.loaded_servers import LoadedServers
 from whale_ray.api.submission import submit
 from whale_ray.configs.errors import ResourceError
 from whale_ray.deployment.members import LOCAL_ADDRESS
-from whale_ray.deployment.processes.fork_server import (
-    ForkServer,
-    Launch,
-    _Server,
-    load_between_jobs,
-)
+from whale_ray.deployment.processes.fork_server import ForkServer, Launch
 from whale_ray.deployment.processes.process_fleet import HostPlace, ProcessFleet
 
 PATIENCE_S = 60.0
@@ -64,32 +58,6 @@ def test_each_process_ends_with_its_own_socket(no_leaks: None) -> None:
         assert server.wait(second[0], 0.0) is None
         second[1].close()
         assert server.wait(second[0], PATIENCE_S) == 1
-
-
-def test_what_is_done_between_jobs_gives_way_to_requests_after_each_step() -> None:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    done = []
-
-    def steps() -> Iterator[None]:
-        done.append("first")
-        yield
-        done.append("second")
-        ours.close()  # the driver has ended meanwhile
-        yield
-        done.append("third")
-
-    def refuse(*_: object) -> None:
-        raise AssertionError
-
-    with theirs:
-        _Server(theirs, 0, refuse, steps()).serve()
-    assert done == ["first", "second"]
-
-
-def test_what_is_loaded_between_jobs_exists() -> None:
-    steps = sum(1 for _ in load_between_jobs())
-    gc.unfreeze()
-    assert steps
 
 
 def test_without_pidfds_the_other_ways_to_run_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

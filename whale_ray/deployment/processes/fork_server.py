@@ -28,7 +28,7 @@ import subprocess
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -40,14 +40,16 @@ from ...transport.clock import SystemClock
 from ..signals import leave_stops_to_the_controller, stops_deferred
 
 _MESSAGE_BYTES_MAX = 1 << 16
-_NOTHING = object()
 _GONE_TIMEOUT_S = 1.0
 _SEND_TIMEOUT_S = 60.0
 """A server that takes no request for this time counts as lost."""
 _LOADED = (
     "...worker.worker",
     "...state.store",
+    "...operators.expressions.emitters.comparisons",
+    "...operators.joins.broadcast_table",
     "...operators.joins.join_streams",
+    "...operators.joins.session_streams",
     "...operators.keyed.keyed_process",
     "...operators.windows.aggregate_windows",
     "...operators.windows.clock_windows",
@@ -64,35 +66,26 @@ _COMPILED = (
     "...state.keys",
     "...state.index",
     "...state.index_kernels",
+    "...state.index_deletion",
+    "...state.values",
+    "...transport.wire.piece_kernels",
+    "...operators.aggregates.kernels",
     "...operators.event_time_kernels",
     "...operators.joins.kernels",
     "...operators.joins.span_kernels",
+    "...operators.joins.table_kernels",
+    "...operators.windows.batch_combiner",
     "...operators.windows.block_times",
+    "...operators.windows.greatest_rows",
     "...operators.windows.held_deltas",
     "...operators.windows.loop_groups",
+    "...operators.windows.overlapping_windows",
+    "...operators.windows.sessions",
     "...operators.windows.slice_stores",
     "...operators.windows.slices",
     "...operators.windows.slot_cache",
 )
 """Modules with functions that most workers call; each worker would load their machine code."""
-_LOADED_BETWEEN_JOBS = (
-    "...operators.expressions.emitters.comparisons",
-    "...operators.joins.broadcast_table",
-    "...operators.joins.table_kernels",
-    "...operators.joins.unique_rows",
-    "...operators.aggregates.kernels",
-    "...operators.windows.batch_combiner",
-    "...operators.windows.greatest_rows",
-    "...operators.windows.overlapping_windows",
-    "...operators.windows.sessions",
-    "...state.index_deletion",
-    "...state.values",
-    "...transport.ring_kernels",
-    "...transport.wire.kernels",
-    "...transport.wire.piece_kernels",
-)
-"""Modules, and their functions, that many workers need: loaded while the server has nothing to do,
-since the first job would wait for them as long as its workers would."""
 
 Launch = Callable[..., "subprocess.Popen[Any]"]
 """Starts a process; called like `subprocess.Popen`."""
@@ -262,17 +255,11 @@ class _Server:
     """The server's side."""
 
     def __init__(
-        self,
-        channel: socket.socket,
-        grace_ms: int,
-        run: Callable[[int, int, str], None],
-        between_jobs: Iterator[None] | None = None,
+        self, channel: socket.socket, grace_ms: int, run: Callable[[int, int, str], None]
     ) -> None:
-        """`between_jobs` is work for when no job runs; one step of it may delay a request."""
         self._channel = channel
         self._grace_ms = grace_ms
         self._run = run
-        self._between_jobs = between_jobs
         self._children: dict[int, tuple[int, int]] = {}  # by pidfd: serial and pid
         self._poller = select.poll()
         self._poller.register(channel, select.POLLIN)
@@ -281,21 +268,12 @@ class _Server:
         """Serve until the driver's end closes; then wait for the children."""
         serving = True
         while serving:
-            works = self._between_jobs is not None and not self._children
-            ready = self._poller.poll(0 if works else None)
-            if works and not ready:
-                self._work_between_jobs()
-            for fd, _ in ready:
+            for fd, _ in self._poller.poll():
                 if fd != self._channel.fileno():
                     self._reap(fd)
                 else:
                     serving = self._take()
         self._end_children()
-
-    def _work_between_jobs(self) -> None:
-        assert self._between_jobs is not None
-        if next(self._between_jobs, _NOTHING) is _NOTHING:
-            self._between_jobs = None
 
     def _end_children(self) -> None:
         """Wait for the children to end by themselves; kill those that do not in time."""
@@ -436,15 +414,6 @@ def load() -> None:
     installed_versions()
 
 
-def load_between_jobs() -> Iterator[None]:
-    """Load what many jobs need, too, one function after another."""
-    from ...transport.kept_functions import load_each_kept_version
-
-    for name in _LOADED_BETWEEN_JOBS:
-        yield from load_each_kept_version(import_module(name, __package__))
-    gc.freeze()  # as after `load`
-
-
 def main(run: Callable[[int, int, str], None] | None = None) -> None:
     """Load everything, then serve: fork processes that call `run`, by default members of a job."""
     leave_stops_to_the_controller()
@@ -458,8 +427,7 @@ def main(run: Callable[[int, int, str], None] | None = None) -> None:
     # jemalloc's, and both libraries bring their locks into order around a fork.
     warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)
     with socket.socket(fileno=int(sys.argv[1])) as channel:
-        grace_ms = int(sys.argv[2])
-        _Server(channel, grace_ms, run or run_member, load_between_jobs()).serve()
+        _Server(channel, int(sys.argv[2]), run or run_member).serve()
 
 
 if __name__ == "__main__":
