@@ -107,6 +107,12 @@ class UserFunctionError(JobError):
         """Create the error from an exception of a user's function, see `user_traceback`."""
         return cls(operator_id, instance, user_traceback(error), row_preview)
 
+    @property
+    def in_a_line(self) -> str:
+        """What was raised, without the traceback, and where."""
+        raised = self.user_traceback.rstrip().splitlines()[-1]
+        return f"{raised}, in operator {self.operator_id!r}"
+
     def __str__(self) -> str:
         where = f"in operator {self.operator_id!r}, instance {self.instance}"
         return f"{self.user_traceback.rstrip()}\n{where}; input: {self.row_preview}"

@@ -36,7 +36,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
-from ...configs.errors import InputError, OutputError
+from ...configs.errors import InputError, OutputError, UsageError
 from ...configs.extras import require_extra
 
 if TYPE_CHECKING:
@@ -404,7 +404,15 @@ class SinkWriter(ABC):
                 its last checkpoint.
         """
         staged = self.stage_epoch(epoch)
-        return None if staged is None else lambda: staged
+        if staged is None:
+            return None
+        if not isinstance(staged, Staged):
+            msg = (
+                f"{type(self).__name__}.stage_epoch() returned {staged!r:.60}: it must return a "
+                "whale.sinks.Staged, or None without rows"
+            )
+            raise UsageError(msg)
+        return lambda: staged
 
     def publish_part(self) -> Staged | None:
         """Publish the rows written since the last call, for unbounded jobs; None without rows.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from ..configs.errors import ClaimLostError, OutputError, WhaleError
+from ..configs.errors import ClaimLostError, OutputError, UserFunctionError, WhaleError
 from ..operators.sinks.base import CommitId, Staged
 from ..plan.assignment import Assignment, job_is_bounded
 from ..state.epochs import coordinator_events as events
@@ -22,7 +22,6 @@ from ..state.epochs.messages import RestorePoint
 from ..transport.clock import Clock
 from .background import Background
 from .epoch_output import EpochOutput
-from .failures import as_whale_error
 from .operator_records import operator_records
 
 Commit = Callable[[CommitId, Mapping[str, Sequence[Staged]]], None]
@@ -86,6 +85,7 @@ class EpochWriter:
         self.size = EpochSize()
         self.lost: WhaleError | None = None
         self._unremoved = ""  # why old checkpoints stay
+        self._uncommitted = ""  # why the last commit failed
 
     def staged(self) -> dict[str, list[Staged]]:
         """Return what the newest epoch names, by sink: in a bounded job, all that is staged."""
@@ -221,7 +221,11 @@ class EpochWriter:
 
         def failed(error: BaseException) -> events.Event:
             reason = self._reason(error)
-            _log.warning("checkpoint %d cannot be committed yet: %s", epoch, reason)
+            # The traceback of a user's sink is told once.
+            is_new = isinstance(error, UserFunctionError) and reason != self._uncommitted
+            told = str(error) if is_new else reason
+            self._uncommitted = reason
+            _log.warning("checkpoint %d cannot be committed yet: %s", epoch, told)
             return events.CommitFailed(epoch, reason)
 
         who = f"a sink, or the checkpoint folder {self._store.url!r},"
@@ -283,9 +287,10 @@ class EpochWriter:
     def _reason(self, error: BaseException) -> str:
         if isinstance(error, ClaimLostError):
             self.lost = error
-        if isinstance(error, Exception):
-            return next(iter(str(as_whale_error(error)).strip().splitlines()), repr(error))
-        return repr(error)
+        if isinstance(error, UserFunctionError):
+            return error.in_a_line
+        lines = str(error).strip().splitlines() if isinstance(error, WhaleError) else ()
+        return next(iter(lines), repr(error))
 
 
 def parts_of(snapshots: Iterable[events.Part]) -> tuple[OperatorPart, ...]:

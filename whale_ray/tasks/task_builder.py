@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
-from ..configs.errors import InputError, WhaleError
+from ..configs.errors import InputError, UsageError, WhaleError
 from ..configs.settings import Settings
 from ..operators.compiled.chain_loops import Mode
 from ..operators.event_time import EventTimeAssigner
 from ..operators.groupings import All, Key
 from ..operators.joins.table_join import TableJoin
 from ..operators.process import CoProcess, InstanceContext
-from ..operators.sinks.base import Sink
+from ..operators.sinks.base import Sink, SinkWriter
 from ..operators.snapshots import OperatorSnapshot
 from ..operators.sources.base import Source, SourceReader
 from ..operators.split_event_times import SplitEventTimes
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from ..operators.joins.broadcast_table import BroadcastTable
     from ..operators.windows.partial_aggregation import PartialAggregation
     from ..transport.wire.types import Schema
+
+_T = TypeVar("_T")
 
 
 class TaskBuilder:
@@ -210,7 +212,7 @@ class TaskBuilder:
         """
         before = self._before(context)
         if before is None:
-            return source.open(context)
+            return _opened(source.open(context), SourceReader, source, context)
         if before.ended:
             return EndedReader()
         positions = [one.position for one in before.all]
@@ -287,7 +289,7 @@ class TaskBuilder:
         token = output_token(self._assignment, self._attempt)
         publishes_parts = not (self._checkpoints or job_is_bounded(self._assignment))
         with naming_user_errors(context):
-            writer = sink.open(context, token)
+            writer = _opened(sink.open(context, token), SinkWriter, sink, context)
         return SinkNode(context, self._worker, writer, publishes_parts)
 
     @property
@@ -446,6 +448,17 @@ class _TaskAssembly:
                 self._writers.append(writer)
                 targets.append(writer)
         return targets[0] if len(targets) == 1 else FanOut(targets)
+
+
+def _opened(made: _T, kind: type, of: Source | Sink, context: InstanceContext) -> _T:
+    """Return what a source or a sink opened; raise `UsageError` if it is something else."""
+    if isinstance(made, kind):
+        return made
+    msg = (
+        f"operator {context.operator_id!r}: {type(of).__name__}.open() returned {made!r:.60}: it "
+        f"must return a {kind.__name__}"
+    )
+    raise UsageError(msg)
 
 
 def _assigner(node: OperatorNode) -> EventTimeAssigner | SplitEventTimes | None:

@@ -137,7 +137,7 @@ def test_building_and_explaining_start_nothing_and_import_nothing_heavy() -> Non
         topology = whale.Topology("ride-hailing")
         left = topology.source(whale.sources.iterable([{"a": 1}]), id="left", event_time="a",
                                event_time_unit="s")
-        right = topology.source(whale.sources.poisson(5, lambda row: {"b": 1}), id="right")
+        right = topology.source(whale.sources.poisson(5, lambda rows, _: {"b": rows}), id="right")
         (left.filter(whale.col("a") > 0, id="valid")
              .with_column("c", whale.functions.upper(whale.col("a").cast("string")))
              .map(lambda row: row)

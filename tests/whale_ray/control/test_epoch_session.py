@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import whale_ray as whale
 from whale_ray.api.submission import _assign
-from whale_ray.configs.errors import OutputError
+from whale_ray.configs.errors import OutputError, UserFunctionError
 from whale_ray.configs.settings import Settings
 from whale_ray.control.controller_events import EpochCounted, EpochsFailed, EpochsOver
 from whale_ray.control.epoch_progress import EpochProgress
@@ -60,8 +60,11 @@ class Table:
     def __init__(self) -> None:
         self.commits: dict[CommitId, list[Row]] = {}
         self.failing = 0
+        self.raises: list[Exception] = []
 
     def commit(self, commit: CommitId, staged: Mapping[str, Sequence[Staged]]) -> None:
+        if self.raises:
+            raise self.raises.pop()
         self.failing = max(self.failing - 1, 0)
         if self.failing % 2:
             raise OutputError("the table is locked")
@@ -296,6 +299,19 @@ def test_a_checkpoint_that_fails_is_told_and_the_next_one_counts(caplog: Any) ->
         told = job.session.metrics(job.clock.monotonic_ns())
         assert (told.failures, told.failure) == (1, "")
         assert told.count > 0
+        job.session.writer.close()
+
+
+def test_what_a_users_sink_raises_is_told_with_its_traceback_once(caplog: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(folder)
+        text = 'Traceback (most recent call last):\n  File "mine.py"\nValueError: no room\n'
+        job.table.raises = [UserFunctionError("out", 0, text, "3 rows")] * 2
+        job.work(0)
+        job.end_in_peace()
+        told = [one.getMessage() for one in caplog.records if "committed yet" in one.getMessage()]
+        assert text.strip() in told[0]
+        assert told[1].endswith("cannot be committed yet: ValueError: no room, in operator 'out'")
         job.session.writer.close()
 
 

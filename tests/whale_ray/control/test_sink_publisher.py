@@ -38,7 +38,7 @@ def test_a_resumed_job_warns_if_its_output_is_not_there(
         assert staged is not None
         sink.commit(CommitId("before", 7), [staged])
     topology = whale.Topology("endless")
-    endless = whale.sources.poisson(1.0, lambda numbers: {"n": numbers})
+    endless = whale.sources.poisson(1.0, lambda numbers, _: {"n": numbers})
     topology.source(endless, id="in").sink(sink, id="out")
     planned = plan(topology.logical_plan(), Settings(), 1)
     publisher = SinkPublisher(Assignment("job", planned, Settings(), restored=restored), int)
