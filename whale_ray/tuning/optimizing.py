@@ -180,6 +180,9 @@ def tune(
     """
     count = worker_count(settings, workers)
     cores = cores or count
+    default = OptimizerLimits()
+    hosts = hosts or max(1, settings.runtime.hosts)
+    limits = OptimizerLimits(cores, hosts, batch_bytes_max or default.batch_bytes_max, cores)
     calibration = calibrate(
         logical,
         settings,
@@ -190,9 +193,6 @@ def tune(
         on_trial=lambda what: report(f"calibrating: {what}"),
     )
     dataflow, sending = calibration.dataflow(cores, rates or {})
-    default = OptimizerLimits()
-    hosts = hosts or max(1, settings.runtime.hosts)
-    limits = OptimizerLimits(cores, hosts, batch_bytes_max or default.batch_bytes_max, cores)
     found = optimize(dataflow, sending, limits)
     changed = with_choices(logical, calibration.plan, found.choices)
     not_measured = tuple(

@@ -62,6 +62,13 @@ def test_a_calibration_finds_the_costs_and_selectivities_of_simulated_operators(
     assert 0 < compared.measured_per_s <= 2 / (1 + 20 + 0.5 * 5) * 1e6 * 1.1
 
 
+def test_cores_that_do_not_suffice_for_the_hosts_are_refused_before_anything_is_measured():
+    told = []
+    with pytest.raises(UsageError, match="2 cores cannot be divided among 3 hosts"):
+        tune(three(), Settings(), 2, hosts=3, report=told.append)
+    assert not told
+
+
 @pytest.mark.parametrize(
     ("slices", "held"), [(20, {}), (17, {}), (4, {("b", 0, "c", 0): 2 * 500 / 4})]
 )
