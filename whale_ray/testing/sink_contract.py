@@ -109,7 +109,10 @@ class _Trial:
         found = counted(self.read(self.sink))
         wrong = difference(counted(rows), found)
         if not found.keys() <= counted(self.rows.to_pylist()).keys():
-            wrong += "; write() must copy the rows that it keeps: their memory is reused after it"
+            wrong += (
+                "; some were never written: if they are what write() kept, note that write() must"
+                " copy the rows that it keeps, since their memory is reused after it"
+            )
         require(not wrong, f"{self.name}: {when} its output has not the rows it should: {wrong}")
 
     def prepare(self, token: str, *, bounded: bool = True) -> None:
