@@ -31,7 +31,7 @@ from tests.state.stores import (
     keys_batch,
     of_records,
 )
-from whale_ray.state import index, index_table
+from whale_ray.state import heap, index, index_table
 from whale_ray.state.budget import StateBudget
 from whale_ray.state.keys import virtual_node_of
 from whale_ray.state.node_transfer import export_records
@@ -211,7 +211,10 @@ TestSpillingStore = SpillingStoreMachine.TestCase
 
 
 class GrowingStoreMachine(StoreMachine):
-    """The same, where every table is replaced step by step, and that takes as long as it can."""
+    """The same, where every table is replaced step by step, and that takes as long as it can.
+
+    The values are compacted often.
+    """
 
     @initialize()
     def begin(self) -> None:
@@ -220,6 +223,7 @@ class GrowingStoreMachine(StoreMachine):
         self.patch.setattr(index_table, "_LARGE_BUCKETS", 1)
         self.patch.setattr(index_table, "_MOVED_PER_KEY", 1)
         self.patch.setattr(index_table, "_MOVED_AT_LEAST", 1)
+        self.patch.setattr(heap, "_COMPACTED_FROM_BYTES", 1)
 
     @rule(count=st.integers(100, 600))
     def find_keys_that_are_moved(self, count: int) -> None:
@@ -231,6 +235,7 @@ class GrowingStoreMachine(StoreMachine):
     @invariant()
     def it_is_what_the_dict_is(self) -> None:
         """Look at what does not finish the table."""
+        assert self.store._at[index.HEAP_NEXT] <= self.store._at[index.HEAP_STOP]
         assert len(self.store) == len(self.model)
         assert self.store.nbytes == self.budget.used_by("op")
 
