@@ -210,9 +210,9 @@ class TaskBuilder:
         Raises:
             InputError: it has no positions, or cannot resume from them.
         """
-        before = self._before(context)
+        before, name = self._before(context), type(source).__name__
         if before is None:
-            return _opened(source.open(context), SourceReader, source, context)
+            return _opened(source.open(context), SourceReader, f"{name}.open()", context)
         if before.ended:
             return EndedReader()
         positions = [one.position for one in before.all]
@@ -223,7 +223,8 @@ class TaskBuilder:
                 " position, so it cannot go on: give its reader position()"
             )
             raise InputError(msg)
-        return source.open_at(context, known)
+        made = source.open_at(context, known)
+        return _opened(made, SourceReader, f"{name}.open_at()", context)
 
     def process_node(
         self, node: OperatorNode, context: InstanceContext, outputs: Sequence[Downstream]
@@ -289,7 +290,8 @@ class TaskBuilder:
         token = output_token(self._assignment, self._attempt)
         publishes_parts = not (self._checkpoints or job_is_bounded(self._assignment))
         with naming_user_errors(context):
-            writer = _opened(sink.open(context, token), SinkWriter, sink, context)
+            made = sink.open(context, token)
+        writer = _opened(made, SinkWriter, f"{type(sink).__name__}.open()", context)
         return SinkNode(context, self._worker, writer, publishes_parts)
 
     @property
@@ -450,13 +452,13 @@ class _TaskAssembly:
         return targets[0] if len(targets) == 1 else FanOut(targets)
 
 
-def _opened(made: _T, kind: type, of: Source | Sink, context: InstanceContext) -> _T:
+def _opened(made: _T, kind: type, call: str, context: InstanceContext) -> _T:
     """Return what a source or a sink opened; raise `UsageError` if it is something else."""
     if isinstance(made, kind):
         return made
     msg = (
-        f"operator {context.operator_id!r}: {type(of).__name__}.open() returned {made!r:.60}: it "
-        f"must return a {kind.__name__}"
+        f"operator {context.operator_id!r}: {call} returned {made!r:.60}: it must return a "
+        f"{kind.__name__}"
     )
     raise UsageError(msg)
 

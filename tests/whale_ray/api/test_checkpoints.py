@@ -207,28 +207,49 @@ def test_options_without_effect_are_refused(
         whale.run(numbers(tmp_path), **options)
 
 
+def run_paced(
+    place: str | None, fails_after: int | None = None, restore: str | None = None
+) -> whale.Job:
+    topology = whale.Topology("paced")
+    rows = topology.source(PacedTable(NUMBERS, fails_after=fails_after), id="rows")
+    counted = rows.group_by("key").agg(whale.functions.sum("n").alias("sum"), id="sums")
+    counted.sink(whale.sinks.collect(), id="out")
+    settings = {"checkpoints.interval_ms": 500, "runtime.poll_interval_ms": 50}
+    return whale.run(
+        topology, clock=VirtualClock(), checkpoints=place, restore=restore, settings=settings
+    )
+
+
 @pytest.mark.parametrize("url", ["memory://kept/a b", "file://{folder}/a b", "local://{folder}/c"])
 def test_a_job_goes_on_from_urls_of_any_kind(tmp_path: Path, url: str) -> None:
     place = url.format(folder=tmp_path)
-
-    def run(fails_after: int | None, restore: str | None) -> whale.Job:
-        topology = whale.Topology("urls")
-        rows = topology.source(PacedTable(NUMBERS, fails_after=fails_after), id="rows")
-        counted = rows.group_by("key").agg(whale.functions.sum("n").alias("sum"), id="sums")
-        counted.sink(whale.sinks.collect(), id="out")
-        settings = {"checkpoints.interval_ms": 500, "runtime.poll_interval_ms": 50}
-        return whale.run(
-            topology, clock=VirtualClock(), checkpoints=place, restore=restore, settings=settings
-        )
-
     with pytest.raises(PlannedFailureError):
-        run(3, None)
-    job = run(None, "latest")
+        run_paced(place, fails_after=3)
+    job = run_paced(place, restore="latest")
     metrics = job.metrics().checkpoints
     assert metrics is not None and metrics.restored >= 3
     out = job.results("out").to_arrow().group_by("key").aggregate([("sum", "max")]).to_pylist()
     found = {row["key"]: row["sum_max"] for row in out}
     assert found == {key: sum(range(key, 500, 5)) for key in range(5)}
+
+
+def test_a_source_or_a_sink_that_opens_something_else_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(PlannedFailureError):
+        run_paced(str(tmp_path), fails_after=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(PacedTable, "open_at", lambda *_: None)
+        told = r"^operator 'rows': PacedTable\.open_at\(\) returned None: .* return a SourceReader$"
+        with pytest.raises(UsageError, match=told):
+            run_paced(str(tmp_path), restore="latest")
+        with pytest.raises(UsageError, match=r"PacedTable\.open\(\) returned None"):
+            run_paced(None)
+    sink = type(whale.sinks.collect())
+    monkeypatch.setattr(sink, "open", lambda *_: [])
+    told = rf"^operator 'out': {sink.__name__}\.open\(\) returned \[\]: .* return a SinkWriter$"
+    with pytest.raises(UsageError, match=told):
+        run_paced(None)
 
 
 def test_the_memory_of_one_process_is_no_place_for_the_checkpoints_of_others(
