@@ -25,6 +25,11 @@ def numbered():
     return [{"n": number} for number in range(3)]
 
 
+def numbered_from(row):
+    """Return the rows from a number on."""
+    return numbered()[row:]
+
+
 def two(batch):
     return batch
 
@@ -66,7 +71,7 @@ SOURCES = {
         path / "s.csv", {"a": "int64", "b": "string"}, [], null_values=(), delimiter="\t"
     ),
     "iterable-function": lambda _: whale.sources.iterable(
-        numbered, {"n": "int64"}, bounded=False, resume=numbered
+        numbered, {"n": "int64"}, bounded=False, resume=numbered_from
     ),
     "arrow": lambda _: whale.sources.arrow(
         pa.table({"n": [1, None], "d": pa.array(["a", "a"]).dictionary_encode()})

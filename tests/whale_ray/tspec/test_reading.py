@@ -424,8 +424,8 @@ def test_an_operator_that_cannot_be_made_is_named_with_its_line(tmp_path, monkey
 
 
 def test_a_source_that_raises_is_named_with_its_line():
-    made = "{source: 'whale_ray.sources:poisson', arguments: {rate_per_s: x, columns: 3}, dop: 1}"
-    with pytest.raises(InputError, match="line 4: 'whale_ray.sources:poisson' raised TypeError"):
+    made = "{source: 'textwrap:dedent', arguments: {text: 3}, dop: 1}"
+    with pytest.raises(InputError, match="line 4: 'textwrap:dedent' raised TypeError"):
         build_topology(parse_tspec(HEAD + f"  s: {made}\n" + SINK, "x"))
 
 
