@@ -63,9 +63,9 @@ def _add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--batch-bytes-max",
         type=int,
-        default=65536,
+        default=None,
         metavar="N",
-        help="the largest batch (%(default)s)",
+        help="the largest batch (if costs are measured: transport.mms_bytes; else 65536)",
     )
     command.add_argument(
         "--rounds",

@@ -33,7 +33,8 @@ def run(parsed: argparse.Namespace) -> int:
     dataflow = dataflow_of(spec)
     sending, machine = sending_costs(parsed.costs)
     cores = parsed.cores or len(os.sched_getaffinity(0))
-    limits = OptimizerLimits(cores, parsed.hosts or 1, parsed.batch_bytes_max)
+    batch_bytes_max = parsed.batch_bytes_max or OptimizerLimits.batch_bytes_max
+    limits = OptimizerLimits(cores, parsed.hosts or 1, batch_bytes_max)
     found = optimize(dataflow, sending, limits)
     if parsed.log:
         write_file(parsed.log, log_to_yaml(spec.name, found.steps))

@@ -168,7 +168,7 @@ def tune(
         cores: of all hosts; None: as many as there are workers.
         hosts: among which the cores are divided; None: those of the job.
         rates: rows per second that sources are to read, by their ids; others: all that is possible.
-        batch_bytes_max: the largest batch; None: Aeolus' 64 KiB.
+        batch_bytes_max: the largest batch; None: the largest slice, `transport.mms_bytes`.
         length: of each trial.
         batches: of the trials.
         rounds: how often each trial is repeated.
@@ -180,9 +180,8 @@ def tune(
     """
     count = worker_count(settings, workers)
     cores = cores or count
-    default = OptimizerLimits()
     hosts = hosts or max(1, settings.runtime.hosts)
-    limits = OptimizerLimits(cores, hosts, batch_bytes_max or default.batch_bytes_max, cores)
+    limits = OptimizerLimits(cores, hosts, batch_bytes_max or settings.transport.mms_bytes, cores)
     calibration = calibrate(
         logical,
         settings,
