@@ -65,7 +65,8 @@ class CheckpointSettings:
         10,
         low=1,
         high=10_000,
-        why="tries of a commit before the job fails: about half a minute",
+        why="tries of a commit before the job fails: about half a minute if each fails at once; "
+        "one that hangs is waited for timeout_ms",
     )
 
     def __post_init__(self) -> None:
