@@ -59,10 +59,20 @@ def watched(place: Path) -> Iterator[tuple[whale.Job, Ui]]:
         job.abandon()
 
 
-def shown_places(page: Page) -> int:
-    """Return in how many levels the hosts of the tree that is drawn stand."""
-    boxes = [one.bounding_box() for one in page.locator(".svelte-flow__node").all()]
-    return len({round(box["y"]) for box in boxes if box is not None})
+LEVELS = """wanted => {
+    const nodes = [...document.querySelectorAll(".svelte-flow__node")];
+    const tops = nodes.map((node) => Math.round(node.getBoundingClientRect().top));
+    return new Set(tops).size === wanted;
+}"""
+
+
+def wait_for_levels(page: Page, wanted: int) -> None:
+    """Wait until the hosts of the tree that is drawn stand in `wanted` levels.
+
+    The page fits a new tree into its pane a moment after it has drawn it, so all hosts are looked at
+    in one call.
+    """
+    page.wait_for_function(LEVELS, arg=wanted)
 
 
 def parents(page: Page) -> Locator:
@@ -82,14 +92,14 @@ def test_a_tree_that_switches_is_drawn_anew(page, tmp_path):
         expect(parents(page).locator("td:nth-child(2)")).to_have_text(chain)
         expect(rows).to_have_count(1)
         expect(rows.first).to_contain_text("done")
-        assert shown_places(page) == HOSTS
+        wait_for_levels(page, HOSTS)
         page.screenshot(path=tmp_path / "chain.png", full_page=True)
         job.set_route("star")
         star = ["the source", "host-0", "host-0"]
         expect(parents(page).locator("td:nth-child(2)")).to_have_text(star)
         expect(rows).to_have_count(2)
         expect(rows.first).to_contain_text("1 → 2")
-        assert shown_places(page) == 2
+        wait_for_levels(page, 2)
         page.get_by_role("button", name="Epoch 2 of stream").click()
         expect(page.locator(".svelte-flow__node")).to_have_count(2 * HOSTS)
         page.screenshot(path=tmp_path / "star.png", full_page=True)
