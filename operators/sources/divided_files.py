@@ -19,6 +19,7 @@ from .arrow_reader import (
 )
 from .base import Source
 from .files import FileSet
+from .files_passed import FilesPassed
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ class DividedFiles(Source, Generic[OpenFile]):
         """Open this instance's units; with one instance they come in file order."""
         paths = self.paths.files()
         progress = Progress.opened(context, None, {**self.paths.facts(paths), "at": [0, 0]})
-        return ArrowReader(self._batches(paths, progress, 0, 0), progress)
+        passed = FilesPassed(paths)
+        return ArrowReader(self._batches(paths, progress, passed, 0, 0), progress)
 
     def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
         """Open this instance's units of those left, those begun at their next row.
@@ -116,12 +118,13 @@ class DividedFiles(Source, Generic[OpenFile]):
             InputError: files have come, gone or changed.
         """
         paths = self.paths.files()
-        self.paths.check_same(paths, positions)
-        progress = Progress.opened(context, positions, self.paths.facts(paths))
+        passed = self.paths.check_same(paths, positions)
+        facts = {**self.paths.facts(paths), **passed.facts()}
+        progress = Progress.opened(context, positions, facts)
         # Files before it need not be opened to count their units.
         known = (one["at"] for one in positions if one["at"][1] <= progress.first)
         progress.facts["at"] = at = max(known, default=[0, 0])
-        return ArrowReader(self._batches(paths, progress, *at), progress)
+        return ArrowReader(self._batches(paths, progress, passed, *at), progress)
 
     def named_paths(self) -> str:
         """Return the paths as the user wrote them, and the columns unless all are read."""
@@ -139,7 +142,12 @@ class DividedFiles(Source, Generic[OpenFile]):
         return schema
 
     def _batches(
-        self, paths: list[str], progress: Progress, first_file: int, first_unit: int
+        self,
+        paths: list[str],
+        progress: Progress,
+        passed: FilesPassed,
+        first_file: int,
+        first_unit: int,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of `progress`, from a file on whose first unit is `first_unit`."""
         expected: pa.Schema | None = None
@@ -148,7 +156,10 @@ class DividedFiles(Source, Generic[OpenFile]):
                 schema = self._schema_of(file, path)
                 expected = expected or schema
                 check_alike(schema, path, expected, paths[first_file])
-                progress.facts["at"] = [number, first_unit]
+                passed.begin(number)
+                progress.facts.update(passed.facts(), at=[number, first_unit])
                 stop = first_unit + self.units_in(file)
                 yield from self.read_units(file, path, range(first_unit, stop), expected, progress)
                 first_unit = stop
+        passed.end()
+        progress.facts.update(passed.facts())

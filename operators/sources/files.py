@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from ...configs.errors import InputError
 from ..arguments import check_type
+from .files_passed import FilesPassed
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -93,11 +94,13 @@ class FileSet:
         digest = hashlib.blake2b(names.encode("utf-8", "surrogateescape"), digest_size=8)
         return {"files": len(files), "names": digest.hexdigest()}
 
-    def check_same(self, files: Sequence[str], positions: Sequence[Mapping[str, Any]]) -> None:
-        """Check that these are the files of the positions.
+    def check_same(
+        self, files: Sequence[str], positions: Sequence[Mapping[str, Any]]
+    ) -> FilesPassed:
+        """Check that these are the files of the positions; return which of them were passed.
 
         Raises:
-            InputError: there are others.
+            InputError: there are others, or one that was passed has changed.
         """
         now = self.facts(files)
         names = set(map(os.path.basename, files))
@@ -119,6 +122,7 @@ class FileSet:
                 f"{START_ANEW} (for files that keep coming there is sources.growing_folder)"
             )
             raise InputError(msg)
+        return FilesPassed.of_positions(files, positions, START_ANEW)
 
     def _expand(self, path: str) -> list[str]:
         if os.path.isdir(path):

@@ -17,6 +17,7 @@ from .arrow_reader import ArrowReader, supported_schema, wanted_columns
 from .base import BadRows, Source
 from .block_parser import BlockParser
 from .files import FileSet, check_likeness, compression_of, likeness
+from .files_passed import FilesPassed
 from .progress import Progress, own_or_first
 from .text_blocks import BLOCK_BYTES, Quoting, TextBlock, read_blocks
 from .text_encoding import UTF_8
@@ -81,7 +82,7 @@ class TextSource(Source):
         """Open this instance's files; with one instance they are read in order."""
         files = self.paths.files()
         progress = Progress.opened(context, None, self.paths.facts(files))
-        return ArrowReader(self._batches(files, progress, None), progress)
+        return ArrowReader(self._batches(files, progress, FilesPassed(files), None), progress)
 
     def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
         """Open this instance's files of those left; columns that were learnt stay.
@@ -90,10 +91,11 @@ class TextSource(Source):
             InputError: files have come, gone or changed, or a column is wanted that was not learnt.
         """
         files = self.paths.files()
-        self.paths.check_same(files, positions)
-        progress = Progress.opened(context, positions, self.paths.facts(files))
+        passed = self.paths.check_same(files, positions)
+        facts = {**self.paths.facts(files), **passed.facts()}
+        progress = Progress.opened(context, positions, facts)
         learnt = own_or_first(context, positions, "columns")
-        return ArrowReader(self._batches(files, progress, learnt), progress)
+        return ArrowReader(self._batches(files, progress, passed, learnt), progress)
 
     def resumption(self) -> str:
         """Return whether all files can be read from the middle."""
@@ -104,10 +106,15 @@ class TextSource(Source):
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all files in order."""
         files = self.paths.files()
-        return self._batches(files, Progress(UnitsLeft.of_share(0, 1), {}, {}), None)
+        progress = Progress(UnitsLeft.of_share(0, 1), {}, {})
+        return self._batches(files, progress, FilesPassed(files), None)
 
     def _batches(
-        self, files: list[str], progress: Progress, learnt: list[list[str]] | None
+        self,
+        files: list[str],
+        progress: Progress,
+        passed: FilesPassed,
+        learnt: list[list[str]] | None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the files of `progress`; count dropped rows there."""
         if learnt is None or self.given_schema is not None:
@@ -117,7 +124,11 @@ class TextSource(Source):
         if self.given_schema is None:
             progress.facts["columns"] = [[field.name, str(field.type)] for field in schema]
         for unit, place in progress.units(0, len(files)):
+            passed.begin(unit)
+            progress.facts.update(passed.facts())
             yield from self.file_batches(files[unit], schema, progress, unit, place)
+        passed.end()
+        progress.facts.update(passed.facts())
 
     def file_batches(
         self,
