@@ -69,8 +69,8 @@ LEVELS = """wanted => {
 def wait_for_levels(page: Page, wanted: int) -> None:
     """Wait until the hosts of the tree that is drawn stand in `wanted` levels.
 
-    The page fits a new tree into its pane a moment after it has drawn it, so all hosts are looked at
-    in one call.
+    The page fits a new tree into its pane a moment after it has drawn it, so all hosts are looked
+    at in one call.
     """
     page.wait_for_function(LEVELS, arg=wanted)
 
