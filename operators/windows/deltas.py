@@ -16,14 +16,14 @@ import numpy as np
 
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
-from ...transport.wire.types import SCHEMAS_REMEMBERED, DataType, Field, Schema
+from ...transport.wire.types import SCHEMAS_REMEMBERED, DataType, Field, Schema, shared_schema
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from .aggregation import Aggregation
     from .group_state import GroupState
-    from .loop_groups import LoopGroups
+    from .loop_groups import Groups, LoopGroups
 
 __all__ = ["DeltaForm", "delta_columns", "deltas_of", "deltas_of_loop", "mark_of"]
 
@@ -69,9 +69,10 @@ def deltas_of(
     return _deltas(groups.keys_of(slots), slices, groups.dump(slots), mark)
 
 
-def deltas_of_loop(groups: LoopGroups, mark: str) -> Batch:
-    """Return all groups of a compiled loop as deltas, as `deltas_of` does."""
-    return _deltas(groups.keys(), groups.slices, groups.states(), mark)
+def deltas_of_loop(groups: LoopGroups, numbers: Groups, mark: str) -> Batch:
+    """Return groups of a compiled loop as deltas, as `deltas_of` does."""
+    slices = groups.slices(numbers)
+    return _deltas(groups.keys(numbers), slices, groups.states(numbers), mark)
 
 
 def _deltas(
@@ -80,7 +81,7 @@ def _deltas(
     fields = [*keys.schema, Field(mark, _INT64)]
     fields += [Field(name, column.type) for name, column in states.items()]
     columns = [*keys.columns, Column(_INT64, slices), *states.values()]
-    return Batch(Schema(tuple(fields)), columns, len(slices))
+    return Batch(shared_schema(tuple(fields)), columns, len(slices))
 
 
 def mark_of(aggregation: Aggregation, schema: Schema) -> str:

@@ -250,9 +250,9 @@ class GroupState:
         self._stores.free(slice_)
         self.slices_changed = True
 
-    def clear(self) -> None:
-        """Drop all groups; slices that were freed may come back."""
-        for slice_ in self.slices:
+    def clear(self, before: int | None = None) -> None:
+        """Drop all groups, or those of slices before one; slices that were freed may come back."""
+        for slice_ in [one for one in self.slices if before is None or one < before]:
             self.free(slice_)
         self._lookup.start_anew()
 

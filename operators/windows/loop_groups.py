@@ -10,7 +10,7 @@ the loop need not tell apart an empty place and one that another group has.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..aggregates.accumulator import Accumulator
     from ..process import InstanceContext
 
-__all__ = ["GOLDEN", "GROUPS_MAX", "GROUPS_MIN", "LoopGroups"]
+__all__ = ["GOLDEN", "GROUPS_MAX", "GROUPS_MIN", "Groups", "LoopGroups"]
 
 GOLDEN = 0x9E3779B1
 """2^32 by the golden ratio, odd. Codes are multiplied by it before a loop reads them, so that they
@@ -44,6 +44,9 @@ _EARLIEST_NS, _LATEST_NS = -(1 << 63), (1 << 63) - 1
 _NO_SLICE = _EARLIEST_NS
 """The slice of record 0: times that early are not taken."""
 _USED, _LIMIT, _TIME, _SHIFT = range(4)
+
+Groups: TypeAlias = "npt.NDArray[np.int64] | slice"
+"""The numbers of groups."""
 
 
 class LoopGroups:
@@ -162,6 +165,28 @@ class LoopGroups:
         self.direct.fill(0)
         self.marks[[_USED, _TIME]] = 1, self._no_time_ns
 
+    def numbers(self, before: int | None) -> Groups:
+        """Return the numbers of the groups of slices before one, ascending; None: of all groups."""
+        everything = slice(1, 1 + len(self))
+        if before is None:
+            return everything
+        return 1 + np.flatnonzero(self.records["slice"][everything] < before)
+
+    def keep_from(self, slice_: int, time_ns: int) -> None:
+        """Forget the groups of earlier slices; the others have the event time `time_ns` then."""
+        kept = 1 + np.flatnonzero(self.records["slice"][1 : 1 + len(self)] >= slice_)
+        if not len(kept):
+            self.clear()
+            return
+        self.marks[_TIME] = time_ns
+        if len(kept) == len(self):
+            return
+        self.records[1 : 1 + len(kept)] = self.records[kept]
+        self.marks[_USED] = 1 + len(kept)
+        self.direct.fill(0)  # the loop finds their groups in the index, and enters them again
+        self.index.fill(0)
+        self._enter_all()
+
     def close(self) -> None:
         """Give the memory back."""
         for texts in self.texts.values():
@@ -169,18 +194,17 @@ class LoopGroups:
         self._context.state_budget.give_back(self._context.operator_id, self._taken_bytes)
         self._taken_bytes = 0
 
-    @property
-    def slices(self) -> npt.NDArray[np.int64]:
-        """The slice of each group, int64 (n,); owned."""
-        return self._owned("slice")
+    def slices(self, groups: Groups) -> npt.NDArray[np.int64]:
+        """Return the slice of each group, int64 (n,); owned."""
+        return self._owned("slice", groups)
 
-    def keys(self) -> Batch:
-        """Return the key columns of all groups, owned."""
-        nulls = self._owned("nulls")
+    def keys(self, groups: Groups) -> Batch:
+        """Return the key columns of groups, owned."""
+        nulls = self._owned("nulls", groups)
+        any_null = bool(nulls.any())
         columns = []
         for number, field in enumerate(self._keys):
-            data = self._owned(f"k{number}")
-            valid = (nulls >> np.uint64(number)) & np.uint64(1) == 0
+            data = self._owned(f"k{number}", groups)
             if number in self.values:
                 codes = data.view(np.uint32) * _PER_GOLDEN
                 column = rows_of_columns([self.values[number]], codes.astype(np.int64))[0]
@@ -189,18 +213,21 @@ class LoopGroups:
                 column = rows_of_columns([texts], data.astype(np.int64))[0]
             else:
                 column = Column(field.type, data)
-            if not valid.all():
-                column = Column(field.type, column.data, column.offsets, valid)
+            if any_null:
+                valid = (nulls >> np.uint64(number)) & np.uint64(1) == 0
+                if not valid.all():
+                    column = Column(field.type, column.data, column.offsets, valid)
             columns.append(column)
-        return Batch(self._keys, columns, len(self))
+        return Batch(self._keys, columns, len(nulls))
 
-    def states(self) -> dict[str, Column]:
-        """Return the state of each accumulator for all groups, as `GroupState.dump` does; owned."""
-        arrays: Any = {field.name: self._owned(name) for field, name in self._fields.items()}
-        return field_columns(arrays, self._fields)
+    def states(self, groups: Groups) -> dict[str, Column]:
+        """Return the state of each accumulator for groups, as `GroupState.dump` does; owned."""
+        found: Any = {one.name: self._owned(name, groups) for one, name in self._fields.items()}
+        return field_columns(found, self._fields)
 
-    def _owned(self, field: str) -> npt.NDArray[Any]:
-        return self.records[field][1 : 1 + len(self)].copy()
+    def _owned(self, field: str, groups: Groups) -> npt.NDArray[Any]:
+        values: npt.NDArray[Any] = self.records[field][groups]
+        return values.copy() if isinstance(groups, slice) else values
 
     @property
     def _capacity(self) -> int:
@@ -220,7 +247,12 @@ class LoopGroups:
         records["slice"][0] = _NO_SLICE
         self.records, self.index = records, np.zeros(1 << bits, np.int32)
         self.marks[[_LIMIT, _SHIFT]] = 1 + capacity, 64 - bits
-        _enter(self.index, used["hash"].copy(), 64 - bits)
+        self._enter_all()
+
+    def _enter_all(self) -> None:
+        """Enter all groups into the index, which is empty."""
+        hashes = self.records["hash"][: 1 + len(self)].copy()
+        _enter(self.index, hashes, self.marks[_SHIFT])
 
 
 @njit(cache=True, nogil=True)

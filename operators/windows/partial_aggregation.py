@@ -29,11 +29,14 @@ class PartialAggregation:
         aggregation: what the operator that merges the deltas was asked for.
         measures: whether it steps aside where a delta stands for too few rows.
         merging: the id of that operator, which is the one that users know.
+        keeps_open: whether groups of windows that stay open may stay as a watermark is passed on;
+            not where the merging operator looks at event times: for rows that come after idleness.
     """
 
     aggregation: Aggregation
     measures: bool
     merging: str
+    keeps_open: bool = False
 
     def describe(self) -> str:
         """Return the label that `explain` prints."""
@@ -41,7 +44,7 @@ class PartialAggregation:
 
     @property
     def held_ns_max(self) -> int:
-        """For how long rows, and watermarks behind them, may be kept back at most."""
+        """For how long watermarks, and rows before them, may be kept back at most."""
         asked = self.aggregation
         longest_ns = _HELD_UNASKED_NS if self.measures else _HELD_NS_MAX
         if asked.output_mode == "append":
@@ -53,4 +56,5 @@ class PartialAggregation:
         from .partial_windows import PartialWindows
         from .reduction import Reduction
 
-        return PartialWindows(self.aggregation, Reduction() if self.measures else None)
+        reduction = Reduction() if self.measures else None
+        return PartialWindows(self.aggregation, reduction, keeps_open=self.keeps_open)

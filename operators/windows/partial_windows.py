@@ -2,9 +2,10 @@
 
 It stands in the upstream stage, in front of the edge by key, and keeps one group per slice and key
 of its own rows. Now and then (Slash's epoch, section 4.6.2.2) all groups leave as deltas, which the
-operator behind the edge merges; the table is empty then. That happens before a watermark is passed
-on that closes a window, so no row is missing when the window fires (P1 and P2 of section 4.4.1),
-and at every marker, so checkpoints need not know of it.
+operator behind the edge merges; the table is empty then. That happens at every marker, so
+checkpoints need not know of it. Before a watermark is passed on that closes a window, the groups of
+this and earlier ones leave, so no row is missing when the window fires (P1 and P2 of section
+4.4.1); those of later ones need not, so that most groups leave once.
 
 Rows that may come too late are passed on as they are: whether they do is decided behind the edge,
 as without late merge. No other row can be late there, since the watermark of the merging operator
@@ -55,21 +56,25 @@ class PartialWindows:
     Args:
         aggregation: what is asked for.
         reduction: says when to step aside; None: never.
+        keeps_open: see `PartialAggregation`.
 
     Attributes:
         deltas: how many have left.
         flushes: how often groups have left, by reason.
     """
 
-    def __init__(self, aggregation: Aggregation, reduction: Reduction | None) -> None:
+    def __init__(
+        self, aggregation: Aggregation, reduction: Reduction | None, *, keeps_open: bool = False
+    ) -> None:
         self._asked = aggregation
         self._slices = slices_of(aggregation)
+        self._keeps_open = keeps_open and not aggregation.emits_changes
         self._reduction = reduction
         self._groups: GroupState | None = None
         self._in_loop: LoopGroups | None = None
         self._keeps_order = False  # whether deltas must leave in the order of their rows
         self._watermark_ns = self._passed_on_ns = NO_WATERMARK_NS
-        self._rows = self._bytes = self._origin_ns = 0
+        self._rows = self._bytes = self._origin_ns = self._last_origin_ns = 0
         self._time_ns: int | None = None
         self.deltas = 0
         self.flushes: dict[str, int] = {}
@@ -88,7 +93,7 @@ class PartialWindows:
     @property
     def is_empty(self) -> bool:
         """Whether it holds no row."""
-        return not self._rows
+        return not self._held
 
     def add(self, batch: Batch) -> list[Batch]:
         """Take rows; return what is to be passed on, in order: rows as they are, and deltas.
@@ -236,37 +241,62 @@ class PartialWindows:
 
     def flush(self, reason: str) -> list[Batch]:
         """Return all groups as deltas, if there are any, and forget them."""
-        if self.is_empty:
+        return self._flush(reason, None)
+
+    def flush_closed(self, reason: str) -> list[Batch]:
+        """Do so with the groups of windows that the last watermark closes; others may stay."""
+        if not self._keeps_open or not isinstance(self._slices, TimeSlices):
+            return self.flush(reason)
+        return self._flush(reason, self._slices.first_unfired(self._watermark_ns))
+
+    def _flush(self, reason: str, before: int | None) -> list[Batch]:
+        """Return the groups of slices before one as deltas, or all groups, and forget them."""
+        held = self._held
+        if not held:
             return []
-        found = [*self._taken_of_groups(), *self._taken_of_loop()]
+        found = [*self._taken_of_groups(before), *self._taken_of_loop(before)]
         deltas = [self._dated(one.with_origin(self._origin_ns)) for one in found]
         count = sum(one.num_rows for one in deltas)
+        rows, nbytes = self._rows * count // held, self._bytes * count // held
+        self._rows, self._bytes = self._rows - rows, self._bytes - nbytes
+        self._origin_ns, self._time_ns = 0, None
+        if count < held:
+            self._origin_ns, self._time_ns = self._last_origin_ns, self._watermark_ns + 1
+        if not count:
+            return []
         self.flushes[reason] = self.flushes.get(reason, 0) + 1
         self.deltas += count
         if self._reduction is not None:
-            self._reduction.flushed(self._rows, count)
-        self._rows = self._bytes = self._origin_ns = 0
-        self._time_ns = None
+            self._reduction.flushed(rows, count)
+            if self._reduction.is_aside:  # rows that are passed on now come behind all groups
+                deltas += self.flush(reason)
         return deltas
 
-    def _taken_of_groups(self) -> Iterator[Batch]:
+    def _taken_of_groups(self, before: int | None) -> Iterator[Batch]:
         groups = self._groups
-        if groups is None or not len(groups):
+        if groups is None:
             return
-        parts = [(slice_, groups.scan(slice_)) for slice_ in groups.slices]
-        slots = np.concatenate([found for _, found in parts])
-        slices = np.repeat([slice_ for slice_, _ in parts], [len(found) for _, found in parts])
-        yield deltas_of(groups, slots, slices, self._mark)
-        groups.clear()
+        leaving = [one for one in groups.slices if before is None or one < before]
+        if not leaving:
+            return
+        parts = [groups.scan(slice_) for slice_ in leaving]
+        slices = np.repeat(leaving, [len(found) for found in parts])
+        yield deltas_of(groups, np.concatenate(parts), slices, self._mark)
+        groups.clear(before)
 
-    def _taken_of_loop(self) -> Iterator[Batch]:
+    def _taken_of_loop(self, before: int | None) -> Iterator[Batch]:
         groups = self._in_loop
         if groups is None or not len(groups):
             return
-        if groups.time_ns is not None:
-            self._note_times(groups.time_ns, groups.time_ns)
-        yield deltas_of_loop(groups, mark_of(self._asked, groups.before))
-        groups.clear()
+        leaving = groups.numbers(before)
+        if isinstance(leaving, slice) or len(leaving):
+            if groups.time_ns is not None:
+                self._note_times(groups.time_ns, groups.time_ns)
+            yield deltas_of_loop(groups, leaving, mark_of(self._asked, groups.before))
+        if before is None:
+            groups.clear()
+        else:
+            groups.keep_from(before, self._watermark_ns + 1)
 
     def _dated(self, deltas: Batch) -> Batch:
         if self._time_ns is None:
@@ -286,6 +316,7 @@ class PartialWindows:
             self._note_times(int(batch.times.min()), int(batch.times.max()))
 
     def _note_origin(self, batch: Batch) -> None:
+        self._last_origin_ns = batch.origin_ns
         if batch.origin_ns and not (self._origin_ns and self._origin_ns <= batch.origin_ns):
             self._origin_ns = batch.origin_ns
 

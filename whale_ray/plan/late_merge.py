@@ -134,7 +134,9 @@ def _partial(logical: LogicalPlan, node: OperatorNode, *, measures: bool) -> Ope
         kind, payload = OperatorKind.TRANSFORM, TopFilter(node.payload)
     else:
         assert isinstance(node.payload, Aggregation)
-        kind, payload = OperatorKind.PARTIAL, PartialAggregation(node.payload, measures, node.id)
+        keeps_open = policy_after_idleness(logical, node.inputs[0].source) is None
+        payload = PartialAggregation(node.payload, measures, node.id, keeps_open)
+        kind = OperatorKind.PARTIAL
     feed = node.inputs[0]
     taken = {one.id for one in logical.nodes}
     name = f"{node.id}.partial"

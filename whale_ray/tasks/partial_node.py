@@ -1,7 +1,7 @@
 """A partial aggregate as a worker runs it, at the end of a chain, in front of an edge by key.
 
-It passes a watermark on after the groups that it has held, never before them. A watermark that
-closes no window may wait with them: then few rows leave instead of many.
+It passes a watermark on after the groups of the windows that it closes, never before them. One that
+closes no window may wait with the groups: then few rows leave instead of many.
 """
 
 from __future__ import annotations
@@ -87,11 +87,14 @@ class PartialNode(Node):
             self.waiting_until_ns = self._clock.monotonic_ns() + self._held_ns_max
 
     def advance(self, watermark_ns: int) -> None:
-        """Pass on the groups, then the watermark, if it closes a window; else it may wait."""
+        """Pass on groups, then the watermark, if it closes their windows; else it may wait."""
         self.metrics.watermark_ns = watermark_ns
         if self._partial.closes(watermark_ns):
-            self._flush("window")
-        if self._partial.is_empty:
+            with self.guard():
+                deltas = self._partial.flush_closed("window")
+            self._pass_on(deltas)
+            self._pass_watermark_on()
+        elif self._partial.is_empty:
             self._pass_watermark_on()
 
     def set_idle(self, idle: bool) -> None:
@@ -132,7 +135,10 @@ class PartialNode(Node):
         self.metrics.deltas_out = self._partial.deltas
 
     def _pass_watermark_on(self) -> None:
+        """Pass the watermark on; the time of groups that stay begins anew."""
         self.waiting_until_ns = None
+        if not self._partial.is_empty:
+            self.waiting_until_ns = self._clock.monotonic_ns() + self._held_ns_max
         if self.metrics.watermark_ns > self._passed_on_ns:
             self._passed_on_ns = self.metrics.watermark_ns
             self._partial.passed_on(self._passed_on_ns)

@@ -72,9 +72,11 @@ TABLES = (_names(), _names(9))
 """The keys of the first one are hashed, those of the other are found by their distance."""
 
 
-def _partial(asked: Aggregation, budget: StateBudget | None = None) -> PartialWindows:
+def _partial(
+    asked: Aggregation, budget: StateBudget | None = None, *, keeps_open: bool = False
+) -> PartialWindows:
     context = instance_context(operator_id="partial")
-    made = PartialWindows(asked, None)
+    made = PartialWindows(asked, None, keeps_open=keeps_open)
     made.open(context if budget is None else replace(context, state_budget=budget), "sums")
     return made
 
@@ -236,6 +238,34 @@ def test_groups_at_places_of_a_table_and_blocks_within_a_slice_are_those_of_the_
     for one, other in zip(mine, theirs, strict=True):
         assert _as_bits(one, 1) == _as_bits(other, 1)
         assert [batch.times[0] for batch in one] == [batch.times[0] for batch in other]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_groups_that_stay_are_found_again(table: BroadcastTable) -> None:
+    random = np.random.default_rng(2)
+    asked = Aggregation(("name",), TimeWindow("t", 10 * US, 10 * US, 0), AGGREGATES[:3])
+    taken, expected = _partial(asked, keeps_open=True), _partial(asked, keeps_open=True)
+    chain = AggregatingChain((FILTER, table), taken, "compiled")
+    for one in (taken, expected):
+        one.closes(-1)
+    for first in range(0, 60, 6):  # each batch reaches into the next two windows
+        times = first * US + random.integers(0, 20 * US, 300)
+        rows = _rows([0] * 300, times.tolist())
+        rows = rows.with_column("i32", random.integers(-1, 8, 300).astype(np.int32))
+        passed = chain.aggregate(rows)
+        count, _ = _one_by_one(expected, table, rows)
+        assert passed is not None and passed.rows == count
+        mine: list[Batch] = []
+        theirs: list[Batch] = []
+        for one, flushed in (taken, mine), (expected, theirs):
+            if one.closes(first * US):
+                flushed.extend(one.flush_closed("window"))
+                one.passed_on(first * US)
+                assert not one.is_empty
+            if first == 54:
+                flushed.extend(one.flush("end"))
+        assert _as_bits(mine, 1) == _as_bits(theirs, 1)
+        assert [batch.times[0] for batch in mine] == [batch.times[0] for batch in theirs]
 
 
 def test_groups_by_several_columns_of_a_table_have_hashes_of_their_own() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -87,9 +88,21 @@ class Merger:
             self.out.watermark_ns = watermark_ns
 
 
-def partial(edge: Edge, asked: Aggregation, kind: type[PartialNode] = PartialNode) -> PartialNode:
+def partial(
+    edge: Edge,
+    asked: Aggregation,
+    kind: type[PartialNode] = PartialNode,
+    *,
+    keeps_open: bool = False,
+    measures: bool = False,
+) -> PartialNode:
     context = instance_context(operator_id="partial", clock=VirtualClock())
-    return kind(context, 0, PartialAggregation(asked, measures=False, merging="sums"), edge)
+    payload = PartialAggregation(asked, measures, merging="sums", keeps_open=keeps_open)
+    return kind(context, 0, payload, edge)
+
+
+keeping = functools.partial(partial, keeps_open=True)
+"""Groups of windows that stay open stay."""
 
 
 def run(
@@ -138,15 +151,16 @@ def as_rows(edge: Edge, asked: Aggregation) -> Edge:
     steps=STEPS,
     producers=st.sampled_from([1, 2]),
     groups_max=st.sampled_from([1, 3, 1 << 16]),
+    node=st.sampled_from([partial, keeping]),
 )
-def test_the_result_is_that_of_rows(batches, window, lateness, steps, producers, groups_max):
+def test_the_result_is_that_of_rows(batches, window, lateness, steps, producers, groups_max, node):
     asked = Aggregation(
         ("key",), window, AGGREGATES, allowed_lateness_ns=lateness * US if window else 0
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partial_windows, "GROUPS_MIN", groups_max)
         patch.setattr(partial_windows, "GROUPS_MAX", groups_max)
-        merged = run(asked, producers, batches, steps, partial)
+        merged = run(asked, producers, batches, steps, node)
     plain = run(asked, producers, batches, steps, as_rows)
     assert repr(merged.out.late) == repr(plain.out.late)  # of which NaN are the same
     found, expected = (newest(one.out, asked) for one in (merged, plain))
@@ -160,10 +174,15 @@ def test_the_result_is_that_of_rows(batches, window, lateness, steps, producers,
 
 
 @settings(max_examples=10)
-@given(batches=arrivals(TIMES), window=WINDOWS, steps=STEPS)
-def test_windows_are_those_of_a_model_in_plain_python(batches, window, steps):
+@given(
+    batches=arrivals(TIMES),
+    window=WINDOWS,
+    steps=STEPS,
+    node=st.sampled_from([partial, keeping]),
+)
+def test_windows_are_those_of_a_model_in_plain_python(batches, window, steps, node):
     asked = Aggregation(("key",), window, AGGREGATES)
-    out = run(asked, 1, batches, steps, partial).out
+    out = run(asked, 1, batches, steps, node).out
     expected, late = model.tumble(batches, window.size_ns, window.slide_ns, window.start_ns, 0)
     assert len(out.late) == late
     found = [(*bounds(row), row["key"]) for row in out.rows]
@@ -181,10 +200,18 @@ NUMBERS = tuple(
 
 
 @settings(max_examples=20)
-@given(batches=arrivals(TIMES), size=st.integers(1, 12), steps=STEPS, ways=st.sampled_from([1, 2]))
-def test_deltas_that_wait_for_the_watermark_make_the_result_of_rows(batches, size, steps, ways):
+@given(
+    batches=arrivals(TIMES),
+    size=st.integers(1, 12),
+    steps=STEPS,
+    ways=st.sampled_from([1, 2]),
+    node=st.sampled_from([partial, keeping]),
+)
+def test_deltas_that_wait_for_the_watermark_make_the_result_of_rows(
+    batches, size, steps, ways, node
+):
     asked = Aggregation(("key",), TimeWindow("time", size * US, size * US, 0), NUMBERS)
-    merged, plain = (run(asked, ways, batches, steps, node) for node in (partial, as_rows))
+    merged, plain = (run(asked, ways, batches, steps, one) for one in (node, as_rows))
     assert repr(merged.out.late) == repr(plain.out.late)  # of which NaN are the same
     found, expected = (newest(one.out, asked) for one in (merged, plain))
     assert len(merged.out.rows) == len(found) and set(found) == set(expected)
@@ -288,6 +315,53 @@ def test_rows_of_many_batches_leave_as_one_delta_when_their_window_closes() -> N
     merger = run(SUMS, 1, batches, [], partial)
     assert [row["sum"] for row in merger.out.rows] == [10, 10]
     assert merger.deltas == 2
+
+
+def test_groups_of_windows_that_stay_open_leave_once_and_their_watermark_is_not_held_back() -> None:
+    batches = [((), -1), ([*FIRST, *NEXT], 9), (NEXT, 15), (NEXT, 19), ((), 30)]
+    often, once = (run(SUMS, 1, batches, [], node) for node in (partial, keeping))
+    assert (often.deltas, once.deltas) == (3, 2)
+    assert [row["sum"] for row in once.out.rows] == [row["sum"] for row in often.out.rows]
+    edge = Edge(Merger(SUMS, 1), 0)
+    node = keeping(edge, SUMS)
+    node.advance(0)
+    node.emit(batch_of([*FIRST, *NEXT]))
+    node.advance(13)
+    assert (edge.merger.out.watermark_ns, edge.merger.deltas) == (13, 1)
+    assert (node.metrics.flushes, node.waiting_until_ns) == ({"window": 1}, 1_000_000_000)
+    node.pass_on_waiting()
+    assert (edge.merger.deltas, node.waiting_until_ns) == (2, None)
+
+
+def test_deltas_of_groups_that_stayed_are_not_behind_the_watermark() -> None:
+    times: list[int] = []
+
+    class Timed(Edge):
+        def emit(self, batch: Batch) -> None:
+            assert batch.times is not None
+            times.extend(batch.times.tolist())
+
+    node = keeping(Timed(Merger(SUMS, 1), 0), SUMS)
+    node.advance(0)
+    node.emit(batch_of([*FIRST, *NEXT]))
+    for watermark_ns in (13, 21):
+        node.advance(watermark_ns)
+    assert times == [3, 14]
+
+
+def test_all_groups_leave_before_rows_that_it_steps_aside_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("whale_ray.operators.windows.reduction._JUDGED_ROWS", 1)
+    node = keeping(Edge(merger := Merger(SUMS, 1), 0), SUMS, measures=True)
+    node.advance(0)
+    node.emit(batch_of([*FIRST[:1], *NEXT]))
+    node.advance(9)
+    assert node.partial.is_empty
+    node.emit(batch_of([*NEXT, *NEXT]))
+    node.end()
+    assert (merger.deltas, node.metrics.rows_out) == (2, 4)
+    assert [row["sum"] for row in merger.out.rows] == [5, 21]
 
 
 def test_what_flushes_is_counted_by_reason() -> None:

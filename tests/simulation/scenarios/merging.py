@@ -67,10 +67,19 @@ class OnTheWay:
 class Producer:
     """Rows of one source, and the partial aggregate behind it."""
 
-    def __init__(self, source: int, asked: Aggregation, sendings: list[Sending], done: int) -> None:
+    def __init__(
+        self,
+        source: int,
+        asked: Aggregation,
+        sendings: list[Sending],
+        done: int,
+        *,
+        keeps_open: bool,
+    ) -> None:
         self.edge = OnTheWay(source)
         context = instance_context(operator_id="partial", clock=VirtualClock())
-        self.node = PartialNode(context, 0, PartialAggregation(asked, False, "sums"), self.edge)
+        payload = PartialAggregation(asked, False, "sums", keeps_open)
+        self.node = PartialNode(context, 0, payload, self.edge)
         self._sendings = sendings
         self.done = done
         promised = [reached for _, reached in sendings[:done] if reached is not None]
@@ -111,6 +120,7 @@ class Play:
         ]
         self._sendings = [list(self._of_source(source)) for source in range(SOURCES)]
         self._trouble = chance.choice((0.0, 0.02, 0.1))
+        self._keeps_open = chance.random() < 0.5
         self._done = [0] * SOURCES
         self._snapshots: tuple[OperatorSnapshot, ...] = ()
         self._results: dict[Result, tuple[int, int]] = {}
@@ -135,7 +145,7 @@ class Play:
         parallelism = self._chance.choice((1, 2, 3))
         self._fleet = Fleet(lambda: AggregateWindows(self._asked), parallelism, restored=restored)
         self._producers = [
-            Producer(source, self._asked, self._sendings[source], done)
+            Producer(source, self._asked, self._sendings[source], done, keeps_open=self._keeps_open)
             for source, done in enumerate(self._done)
         ]
 

@@ -17,6 +17,7 @@ from tests.whale_ray.api.test_checkpoints import checkpoints_of, until
 from tests.whale_ray.user_code.gated_numbers import KEYS, GatedNumbers, kill_worker_once
 from whale_ray.configs.errors import TopologyError
 from whale_ray.metrics.operator_metrics import OperatorMetrics
+from whale_ray.plan.late_merge import AggregationChoice, with_partial_aggregates
 
 F = whale.functions
 ROWS = 6_000
@@ -226,6 +227,23 @@ def test_by_default_it_is_chosen_where_no_result_differs_by_a_bit() -> None:
         "different": ("partitioned", "count_distinct(price) keeps values of any size"),
         "unknown": ("partitioned", "its columns are known when rows come"),
     }
+
+
+def test_groups_stay_while_windows_are_open_unless_a_source_may_be_idle() -> None:
+    topology = whale.Topology("open")
+    window = whale.window("moment", "10 seconds")
+    for name, idle_after_ms in (("steady", None), ("idle", 5)):
+        source = whale.sources.arrow(BIDS)
+        rows = topology.source(source, id=name, event_time="moment", idle_after_ms=idle_after_ms)
+        counts = rows.group_by(window, "auction").agg(F.count(), id=f"{name}-counts")
+        counts.sink(whale.sinks.collect(), id=f"{name}-out")
+    choices = tuple(
+        AggregationChoice(f"{name}-counts", "auto", "late_merge", "") for name in ("steady", "idle")
+    )
+    plan = with_partial_aggregates(topology.logical_plan(), choices)
+    payloads = {node.id: node.payload for node in plan.nodes}
+    assert payloads["steady-counts.partial"].keeps_open
+    assert not payloads["idle-counts.partial"].keeps_open
 
 
 def test_every_row_is_counted_or_late() -> None:
