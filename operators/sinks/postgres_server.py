@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...configs.errors import OutputError
+from ...transport.clock import SystemClock
 
 if TYPE_CHECKING:
     import psycopg
@@ -14,7 +15,19 @@ if TYPE_CHECKING:
 Connection: TypeAlias = "psycopg.Connection[Any]"
 
 _CONNECT_TIMEOUT_S = 10
+_BACK_WITHIN_S = 60.0
+_PAUSE_NS = 250_000_000
+_NOT_READY = "the database system is"
+"""Starting up, shutting down, or in recovery: what a server says that will be there soon."""
+
+_GONE = ("08006", "08003", "57P01", "57P02")
+"""SQLSTATE of connections that are lost, or of servers that end them; the first one if none is."""
+
 _LOCKS = 0x7768_616C  # "whal": the space of whale-ray's advisory locks
+
+
+class ServerLostError(OutputError):
+    """The server is gone, and may come back: what was not committed there has to be sent again."""
 
 
 def connect(dsn: str, what: str) -> Connection:
@@ -25,7 +38,8 @@ def connect(dsn: str, what: str) -> Connection:
         what: the table, for messages.
 
     Raises:
-        OutputError: the server is not there, or refuses the login.
+        ServerLostError: the server is not there, or not ready.
+        OutputError: it refuses the login.
     """
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
@@ -36,11 +50,35 @@ def connect(dsn: str, what: str) -> Connection:
         return psycopg.connect(dsn, connect_timeout=int(timeout), client_encoding="utf8")
     except (psycopg.Error, ValueError) as error:
         reason = reason_of(error)
+        is_lost = isinstance(error, psycopg.OperationalError)
         remedy = "start the server, or correct the dsn"
-        if "FATAL:" in reason:  # a server is there, and has said so
+        if "FATAL:" in reason and _NOT_READY not in reason:  # a server is there, and has said so
+            is_lost = False
             remedy = "correct user, password and database of the dsn, or let the server permit them"
         msg = f"{what}: no connection: {reason}; {remedy}"
-        raise OutputError(msg) from None  # the dsn, which may hold a password, stays out
+        kind = ServerLostError if is_lost else OutputError
+        raise kind(msg) from None  # the dsn, which may hold a password, stays out
+
+
+def wait_for_server(dsn: str, what: str) -> None:
+    """Return once the server answers again.
+
+    Raises:
+        OutputError: it has not come back in time, or refuses the login.
+    """
+    clock = SystemClock()
+    until_ns = clock.monotonic_ns() + int(_BACK_WITHIN_S * 1e9)
+    while True:
+        try:
+            return connect(dsn, what).close()
+        except ServerLostError as error:
+            if clock.monotonic_ns() > until_ns:
+                msg = (
+                    f"{error}; it has not come back within {_BACK_WITHIN_S:.0f} s: once it has, "
+                    "resume the job from its newest checkpoint"
+                )
+                raise OutputError(msg) from None
+        clock.sleep_ns(_PAUSE_NS)
 
 
 @contextmanager
@@ -51,11 +89,12 @@ def server_errors(what: str) -> Iterator[None]:
     try:
         yield
     except psycopg.OperationalError as error:
+        kind = ServerLostError if (error.sqlstate or _GONE[0]) in _GONE else OutputError
         msg = (
             f"{what}: the connection broke, or the server had no room: {reason_of(error)}; what "
             "was being committed may be there or not, and is asked for again"
         )
-        raise OutputError(msg) from error
+        raise kind(msg) from error
     except psycopg.errors.InsufficientPrivilege as error:
         msg = (
             f"{what}: the server refuses: {reason_of(error)}; let the role read and write the "

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from ...configs.errors import OutputError
+from ...configs.errors import AttemptLostError, OutputError
 from .base import SinkWriter, Staged
 from .postgres_part import PostgresPart, PostgresSession
+from .postgres_server import ServerLostError, wait_for_server
 from .postgres_types import TableColumn
 from .writer_schema import WriterSchema
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
     from ...transport.wire.batch import Batch
     from .postgres_sink import PostgresSink
+
+_log = logging.getLogger(__name__)
 
 PUBLICATION = 0
 """The number of a bounded job's only commit; epochs are numbered from 1."""
@@ -70,14 +74,26 @@ class PostgresWriter(SinkWriter):
         prefix = sink.table.stage_prefix(token, sink.operator_id)
         self._stages = [f"{prefix}{instance}_{turn}" for turn in (0, 1)]
         self._turn = 0  # of the part that is being written
+        self._operator_id = operator_id
         self._schema = WriterSchema(operator_id)
         self._session: PostgresSession | None = None
         self._part: PostgresPart | None = None
         self._cut: list[PostgresPart] = []
 
     def write(self, batch: Batch) -> None:
-        """Send the rows once there are enough; see `SinkWriter.write`."""
+        """Send the rows once there are enough; see `SinkWriter.write`.
+
+        Raises:
+            AttemptLostError: the server was gone, and with it what was sent since the last epoch.
+            OutputError: it does not come back, or refuses the rows.
+        """
         record = self._schema.conform(batch if batch.owned else batch.copy())
+        try:
+            self._send(record)
+        except ServerLostError as error:
+            self._wait_for_server(error)
+
+    def _send(self, record: pa.RecordBatch) -> None:
         if self._session is None:
             self._session = PostgresSession.open(
                 self._sink.dsn, self._table, self._stages, record.schema
@@ -92,7 +108,10 @@ class PostgresWriter(SinkWriter):
         """Stage the rows for `publish`, which creates the table also if there are none."""
         stage = self._cut_rows(PUBLICATION)
         if stage is not None:
-            return stage()
+            try:
+                return stage()
+            except ServerLostError as error:
+                self._wait_for_server(error)
         schema = self._schema.schema
         if schema is None or self._session is None:
             return Staged(self._instance, 0)
@@ -135,7 +154,10 @@ class PostgresWriter(SinkWriter):
     def _cut_rows(self, epoch: int) -> Callable[[], Staged] | None:
         self._cut = [part for part in self._cut if not part.is_complete]
         for earlier in self._cut:
-            earlier.check()
+            try:
+                earlier.check()
+            except AttemptLostError as error:
+                self._wait_for_server(error)
         part = self._part
         if part is None:
             return None
@@ -147,6 +169,16 @@ class PostgresWriter(SinkWriter):
             return self._receipt(epoch, part)
 
         return stage
+
+    def _wait_for_server(self, error: OutputError | AttemptLostError) -> NoReturn:
+        """Wait for a server that is gone; then let the attempt end, so that rows are read again."""
+        _log.warning(
+            "sink %r waits for the server, then the job goes back to its last checkpoint: %s",
+            self._operator_id,
+            error,
+        )
+        wait_for_server(self._sink.dsn, self._table.described)
+        raise AttemptLostError(str(error)) from error
 
     def _new_part(self, session: PostgresSession, schema: pa.Schema) -> PostgresPart:
         return PostgresPart(session, self._stages[self._turn], schema, tuple(self._cut))

@@ -15,12 +15,14 @@ from typing import Any
 
 import numpy as np
 import psycopg
+import pyarrow as pa
 import pytest
 
 import whale_ray as whale
 from tests.operators.sinks.epoch_jobs import EpochJob
 from tests.operators.sinks.postgres_server import ask, do, ids, postgres_server, staged_rows_left
 from whale_ray.configs.errors import AttemptLostError, OutputError
+from whale_ray.operators.sinks import postgres_server as postgres_server_module
 from whale_ray.operators.sinks.base import CommitId
 from whale_ray.operators.sinks.postgres_sink import postgres
 from whale_ray.operators.sinks.postgres_tables import PostgresTable
@@ -283,9 +285,61 @@ def test_rows_set_apart_that_the_server_loses_are_read_again() -> None:
             stage()
         with pytest.raises(AttemptLostError, match="rows of a checkpoint could not be written"):
             stage()
+        threading.Timer(0, server.start).start()  # the loop waits for it
         with pytest.raises(AttemptLostError, match="rows of a checkpoint could not be written"):
             writer.cut_epoch(2)
         writer.abort()
+
+
+def test_a_server_that_is_lost_while_rows_are_sent_is_waited_for_and_they_are_read_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was staged before stays."""
+    with postgres_server() as server:
+        sink = postgres(server.dsn, "t")
+        sink.prepare("job-1", bounded=False)
+        writer = sink.open(instance_context(operator_id="out"), "job-1")
+        writer.write(numbers(1))
+        staged = [writer.stage_epoch(1)]
+        writer.write(numbers(*range(100, 40_000)))  # more than are kept
+        server.crash()
+        threading.Timer(0, server.start).start()
+        with pytest.raises(AttemptLostError, match="the connection broke"):
+            writer.write(numbers(*range(40_000, 80_000)))
+        writer.abort()
+        assert "sink 'out' waits for the server" in caplog.text
+        sink.recover("job-1", staged, bounded=False)
+        sink.commit(CommitId("job-1", 1), staged)
+        assert ids(server.dsn) == [1]
+        writer = sink.open(instance_context(operator_id="out"), "job-1")
+        server.crash()
+        monkeypatch.setattr(postgres_server_module, "_BACK_WITHIN_S", 0.0)
+        with pytest.raises(OutputError, match="not come back within 0 s: once it has, resume"):
+            writer.write(numbers(2))
+
+
+def test_a_job_goes_on_after_a_crash_of_the_server(no_leaks: None) -> None:
+    """Also if it has no checkpoints: it begins anew."""
+    with postgres_server() as server:
+        crashed = threading.Event()
+
+        def passed_on(batch: Batch) -> Batch:
+            if not crashed.is_set() and len(ask(server.dsn, _STAGES)) == 2:
+                crashed.set()
+                server.crash()
+                server.start()
+            return batch
+
+        topology = whale.Topology("table")
+        rows = whale.sources.arrow(pa.table({"id": np.arange(200_000)}))
+        numbered = topology.source(rows, id="rows").map(whale.columns(passed_on), id="crash")
+        numbered.sink(whale.sinks.postgres(server.dsn, "t"), id="out")
+        assert whale.run(topology).wait(60).results("out").rows == 200_000
+        assert crashed.is_set()
+        assert ids(server.dsn) == list(range(200_000))
+
+
+_STAGES = "SELECT tablename FROM pg_tables WHERE tablename LIKE 'whale_stage_%'"
 
 
 def test_rows_set_apart_are_not_staged_behind_the_end_of_their_attempt(database: str) -> None:
