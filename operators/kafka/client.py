@@ -22,6 +22,8 @@ __all__ = ["ANSWER_S", "ClientErrors", "KafkaCluster"]
 ANSWER_S = 15.0
 """How long a broker may take to answer where the caller waits for it."""
 
+_MESSAGE_TIMEOUT_MS = 300_000  # librdkafka's
+
 _OWN = {
     "bootstrap.servers": "pass bootstrap_servers=",
     "group.id": "pass group= to a source",
@@ -49,9 +51,12 @@ class ClientErrors:
     def __init__(self) -> None:
         self.refused: confluent_kafka.KafkaError | None = None
         """Credentials or certificates were refused; trying again does not help."""
+        self.last = ""
+        """What the client said last, in a line; empty if nothing."""
 
     def __call__(self, error: confluent_kafka.KafkaError) -> None:
         """Take one; called by the client, from within its own calls."""
+        self.last = error.str().partition("\n")[0]
         if error.name() in _REFUSED:
             self.refused = error
 
@@ -168,6 +173,19 @@ class KafkaCluster:
         else:
             remedy = "see the brokers' log"
         return f"{where}: {reason} ({name}); {remedy}"
+
+    def silence(self, topic: str, silent_s: float, errors: ClientErrors) -> str:
+        """Return one line for brokers that take no message, and what the producer does."""
+        names = ("message.timeout.ms", "delivery.timeout.ms")
+        given = (self.config[name] for name in names if name in self.config)
+        timeout_s = float(next(given, _MESSAGE_TIMEOUT_MS)) / 1000
+        said = f" ({errors.last})" if errors.last else ""
+        return (
+            f"no broker of Kafka at {self.bootstrap_servers} has taken a message of the topic "
+            f"{topic!r} for {silent_s:.0f} s{said}; it goes on trying, and gives a message up after"
+            f" {timeout_s:.0f} s (message.timeout.ms in config=): then the job goes back to its "
+            "last checkpoint, or fails without one"
+        )
 
     def _settings(
         self, defaults: Mapping[str, Any], settings: Mapping[str, Any], errors: ClientErrors

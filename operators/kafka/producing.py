@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ _FULL_S = 0.05
 _CALLBACKS_EVERY = 10_000
 _FLUSH_S = 0.05
 """How long a flush waits at once; one thread may flush while another one goes on writing."""
+SILENT_S = 10.0
+"""Brokers that have answered nothing for so long while somebody waits for them are told of."""
 
 
 class SentMessages:
@@ -38,6 +41,24 @@ class SentMessages:
             self._answered += 1
 
 
+class _Waiting:
+    """Tells once that no broker answers, while one thread waits; again behind an answer."""
+
+    def __init__(self, writer: MessageWriter) -> None:
+        self._writer = writer
+        self._answers = writer.answers
+        self._silent_s = 0.0
+
+    def note(self, waited_s: float) -> None:
+        """Note that it has waited once more."""
+        if self._answers != self._writer.answers:
+            self._answers, self._silent_s = self._writer.answers, 0.0
+        was_told = self._silent_s >= SILENT_S
+        self._silent_s += waited_s
+        if self._silent_s >= SILENT_S and not was_told:
+            self._writer.on_silence()
+
+
 class MessageWriter:
     """Writes into one topic; the first message that could not be delivered is an error.
 
@@ -46,9 +67,21 @@ class MessageWriter:
     Args:
         producer: which keeps as many messages as its queue has room for, and tries again.
         topic: where to.
+        on_silence: called once brokers have answered nothing for `SILENT_S` while `write` or `wait`
+            waits for them, and again behind an answer.
+
+    Attributes:
+        answers: how many messages have arrived, or were given up.
     """
 
-    def __init__(self, producer: confluent_kafka.Producer, topic: str) -> None:
+    def __init__(
+        self,
+        producer: confluent_kafka.Producer,
+        topic: str,
+        on_silence: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.on_silence = on_silence
+        self.answers = 0
         self._producer = producer
         self._topic = topic
         self._failed: Any = None
@@ -64,6 +97,7 @@ class MessageWriter:
         sent = self._since_cut
         on_delivery = partial(self._delivered, sent)
         for number, message in enumerate(table.messages()):
+            waiting: _Waiting | None = None
             while True:
                 try:
                     produce(self._topic, on_delivery=on_delivery, **message)
@@ -72,6 +106,8 @@ class MessageWriter:
                 except BufferError:
                     poll(_FULL_S)
                     self._raise_failure()
+                    waiting = waiting or _Waiting(self)
+                    waiting.note(_FULL_S)
             if number % _CALLBACKS_EVERY == 0:
                 poll(0)
         poll(0)
@@ -88,9 +124,11 @@ class MessageWriter:
         Raises:
             confluent_kafka.KafkaException: one could not be delivered, maybe one before these.
         """
+        waiting = _Waiting(self)
         while not sent.has_all_answers:
             self._producer.flush(_FLUSH_S)
             self._raise_failure()
+            waiting.note(_FLUSH_S)
         self._raise_failure()
 
     def flush(self) -> None:
@@ -100,6 +138,7 @@ class MessageWriter:
     def _delivered(self, sent: SentMessages, error: Any, message: Any) -> None:
         if error is not None and self._failed is None:
             self._failed = error
+        self.answers += 1  # nobody counts on the exact number
         sent.note_answer()
 
     def _raise_failure(self) -> None:

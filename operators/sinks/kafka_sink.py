@@ -11,6 +11,7 @@ At least once: messages are sent as rows come, and a checkpoint waits until all 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from ..kafka.client import ClientErrors, KafkaCluster
 from ..kafka.commit_protocol import IfUnknown
 from ..kafka.messages import Encode, MessageFormat, MessageTable
 from ..kafka.offsets import Questions
-from ..kafka.producing import MessageWriter
+from ..kafka.producing import SILENT_S, MessageWriter
 from ..kafka.transactions import TransactionLog
 from .base import CommitId, Delivery, Sink, SinkResult, SinkWriter, Staged
 from .cut_output import CutOutput
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from ...configs.settings import Settings
     from ...transport.wire.batch import Batch
     from ..process import InstanceContext
+
+_log = logging.getLogger(__name__)
 
 _PUBLICATION = 1
 _BYTES_MAX = 512 << 20
@@ -336,7 +339,9 @@ class IdempotentWriter(SinkWriter):
         table = MessageTable(pa.Table.from_batches([record]))
         if self._messages is None:
             self._producer = self._sink.cluster.producer({"enable.idempotence": True}, self._errors)
-            self._messages = MessageWriter(self._producer, self._sink.topic)
+            self._messages = MessageWriter(
+                self._producer, self._sink.topic, on_silence=self._tell_of_silence
+            )
         with self._explained():
             self._messages.write(table)
         self._rows += batch.num_rows
@@ -387,6 +392,10 @@ class IdempotentWriter(SinkWriter):
         cut = _SentRows(Staged(self._context.instance, rows), wait)
         self._cut.append(cut)
         return cut.complete
+
+    def _tell_of_silence(self) -> None:
+        told = self._sink.cluster.silence(self._sink.topic, SILENT_S, self._errors)
+        _log.warning("sink %r: %s", self._context.operator_id, told)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

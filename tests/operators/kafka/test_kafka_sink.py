@@ -19,7 +19,7 @@ import pytest
 from tests.operators.kafka.kafka_cluster import MockCluster, mock_cluster
 from whale_ray import sinks
 from whale_ray.configs.errors import AttemptLostError, OutputError, UsageError
-from whale_ray.operators.kafka import transactions
+from whale_ray.operators.kafka import producing, transactions
 from whale_ray.operators.kafka.commit_protocol import (
     CommitTransaction,
     Initialise,
@@ -161,6 +161,35 @@ def test_the_loop_does_not_wait_for_brokers_at_a_marker() -> None:
     writer.abort()
 
 
+def test_brokers_that_do_not_answer_are_told_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(producing, "SILENT_S", 0.1)
+    config = {"message.timeout.ms": 300, "reconnect.backoff.ms": 10}
+    writer = writer_of(sinks.kafka("t", "127.0.0.1:1", transactional=False, config=config))
+    writer.write(batch(1))
+    with pytest.raises(OutputError, match="cannot write into the topic"):
+        writer.stage_epoch(1)
+    writer.abort()
+    (told,) = caplog.messages
+    assert told.startswith(
+        "sink 'out': no broker of Kafka at 127.0.0.1:1 has taken a message of the topic 't' for 10"
+        " s ("
+    )
+    assert told.endswith("then the job goes back to its last checkpoint, or fails without one")
+
+
+def test_each_silence_of_brokers_is_told_of_once() -> None:
+    told: list[int] = []
+    producer = Answering()
+    writer = MessageWriter(producer, "t", lambda: told.append(writer.answers))
+    writer.write(table(1, 2, 3, 4))
+    for flushes in (150, 250, 450, 150):  # of 0.05 s each, for one answer
+        producer.pauses += [0] * (flushes - 1) + [1]
+    writer.wait(writer.cut())
+    assert told == [1, 2]
+
+
 def test_whoever_waits_for_brokers_is_released_by_the_end_of_the_attempt() -> None:
     config = {"message.timeout.ms": 600_000, "reconnect.backoff.ms": 10}
     writer = writer_of(sinks.kafka("t", "127.0.0.1:1", transactional=False, config=config))
@@ -204,6 +233,7 @@ class Answering:
     def __init__(self) -> None:
         self.waiting: list[Any] = []
         self.answers = 0
+        self.pauses: list[int] = []  # how many answers the next calls bring, unless `answers` says
 
     def produce(self, topic: str, *, on_delivery: Any, **message: Any) -> None:
         self.waiting.append(on_delivery)
@@ -212,7 +242,8 @@ class Answering:
         pass
 
     def flush(self, timeout: float) -> None:
-        assert self.answers, "waits for messages of a later epoch"
+        self.answers = self.pauses.pop(0) if self.pauses else self.answers
+        assert self.answers or self.pauses, "waits for messages of a later epoch"
         for on_delivery in self.waiting[: self.answers]:
             on_delivery(None, None)
         del self.waiting[: self.answers]
