@@ -41,7 +41,7 @@ class SentMessages:
             self._answered += 1
 
 
-class _Waiting:
+class _SilenceWatch:
     """Tells once that no broker answers, while one thread waits; again behind an answer."""
 
     def __init__(self, writer: MessageWriter) -> None:
@@ -97,7 +97,7 @@ class MessageWriter:
         sent = self._since_cut
         on_delivery = partial(self._delivered, sent)
         for number, message in enumerate(table.messages()):
-            waiting: _Waiting | None = None
+            waiting: _SilenceWatch | None = None
             while True:
                 try:
                     produce(self._topic, on_delivery=on_delivery, **message)
@@ -106,7 +106,7 @@ class MessageWriter:
                 except BufferError:
                     poll(_FULL_S)
                     self._raise_failure()
-                    waiting = waiting or _Waiting(self)
+                    waiting = waiting or _SilenceWatch(self)
                     waiting.note(_FULL_S)
             if number % _CALLBACKS_EVERY == 0:
                 poll(0)
@@ -124,7 +124,7 @@ class MessageWriter:
         Raises:
             confluent_kafka.KafkaException: one could not be delivered, maybe one before these.
         """
-        waiting = _Waiting(self)
+        waiting = _SilenceWatch(self)
         while not sent.has_all_answers:
             self._producer.flush(_FLUSH_S)
             self._raise_failure()
