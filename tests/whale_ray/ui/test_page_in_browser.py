@@ -103,22 +103,23 @@ def test_two_runs_are_drawn_in_one_chart(ui, page):
     expect(series).to_have_text([f"rows ({job_id})" for job_id in runs_compared(page)])
     assert_accessible(page)
     page.emulate_media(color_scheme="dark")
-    assert page.evaluate(DARK_GRID) > 0
+    page.wait_for_function(HAS_DARK_GRID, arg=True)
     page.emulate_media(color_scheme="dark", media="print")  # paper is white
-    assert page.evaluate(DARK_GRID) == 0
+    page.wait_for_function(HAS_DARK_GRID, arg=False)
 
 
-DARK_GRID = """async () => {
-  const frame = () => new Promise((drawn) => requestAnimationFrame(drawn));
-  for (let count = 0; count < 3; count += 1) await frame(); // the chart is drawn in the next one
+HAS_DARK_GRID = """wanted => {
   const canvas = document.querySelector("figure canvas");
   const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-  let found = 0;
+  let found = false;
   for (let i = 0; i < data.length; i += 4)
-    found += data[i + 3] === 255 && [0, 1, 2].every((channel) => data[i + channel] === 0x44);
-  return found;
+    found ||= data[i + 3] === 255 && [0, 1, 2].every((channel) => data[i + channel] === 0x44);
+  return found === wanted;
 }"""
-"""How many pixels of the first chart have the colour of the grid in the dark scheme."""
+"""Whether a pixel of the first chart has the colour of the grid in the dark scheme.
+
+The chart is drawn a few frames after the scheme has changed.
+"""
 
 
 def runs_compared(page: Page) -> list[str]:
@@ -135,7 +136,7 @@ def test_a_running_job_is_live_and_ends_by_the_token(page, place, tmp_path):
             has=page.get_by_role("button", name="rows", exact=True)
         )
         expect(cell).to_contain_text("/s")  # it has counters
-        expect(cell).not_to_have_text(cell.inner_text())  # and new ones
+        expect(cell).not_to_have_text(cell.inner_text(), use_inner_text=True)  # and new ones
         page.get_by_role("button", name="Rescale …").click()
         dialog = page.get_by_role("dialog")
         expect(dialog.get_by_role("button", name="Rescale", exact=True)).to_be_disabled()
@@ -212,6 +213,10 @@ def test_a_topology_is_submitted_from_the_builder_and_its_run_is_in_the_list(pag
         assert_accessible(page)
 
 
+LAST_STEP = re.compile(r"step (\d+) of \1\b")
+"""Where playing stops; each step before it is shown for a moment."""
+
+
 def test_the_optimizer_goes_forward_back_and_plays(ui, page):
     page.goto(f"{ui.url}#/optimizer")
     page.get_by_role("button", name="Optimize the builder's topology").click()
@@ -225,7 +230,7 @@ def test_the_optimizer_goes_forward_back_and_plays(ui, page):
     page.get_by_role("heading", name="step 1 of").wait_for()
     expect(page.locator(".formula")).to_have_text(formula)
     page.get_by_role("button", name="Play").click()
-    page.get_by_role("heading", name="step 2 of").wait_for()
+    page.get_by_role("heading", name=LAST_STEP).wait_for()
 
 
 def test_the_builder_draws_what_is_written_and_names_the_line_of_a_mistake(ui, page):

@@ -210,10 +210,15 @@ COVERED = """() => {
 """How many points of the links, 200 apart, are behind a box and how many are not."""
 
 
-def links_drawn(page: Page) -> list[int]:
-    """Return how many links are drawn as usual, as slow and as down."""
-    lines = page.locator(".links path").evaluate_all("them => them.map(one => one.outerHTML)")
-    return [line.count("M") for line in lines]
+LINKS = """wanted => {
+    const lines = [...document.querySelectorAll(".links path")];
+    return String(lines.map((line) => line.outerHTML.split("M").length - 1)) === String(wanted);
+}"""
+
+
+def wait_for_links(page: Page, wanted: list[int]) -> None:
+    """Wait until so many links are drawn as usual, as slow and as down."""
+    page.wait_for_function(LINKS, arg=wanted)
 
 
 @ONCE
@@ -223,7 +228,7 @@ def test_links_are_drawn_beside_the_boxes_and_those_of_one_host_alone(page, tmp_
     with Ui(tmp_path / "runs") as ui:
         page.goto(f"{ui.url}#/job/{job_id}/hosts")
         page.locator(".svelte-flow__node").nth(29).wait_for()
-        assert links_drawn(page) == [433, 1, 1]  # 30 * 29 / 2 in all
+        wait_for_links(page, [433, 1, 1])  # 30 * 29 / 2 in all
         found = page.evaluate(COVERED)
         assert (found["hidden"], found["seen"] > 1_000) == (0, True)
         rows = page.get_by_role("region", name="Links").locator("tbody tr")
@@ -233,7 +238,7 @@ def test_links_are_drawn_beside_the_boxes_and_those_of_one_host_alone(page, tmp_
         page.screenshot(path=tmp_path / "links.png", full_page=True)
         page.locator(".svelte-flow__node").nth(1).click()
         expect(page.locator(".node.marked")).to_have_text(re.compile("host-1"))
-        assert links_drawn(page) == [28, 0, 1]
+        wait_for_links(page, [28, 0, 1])
         expect(rows).to_have_count(2 * 29)
         page.screenshot(path=tmp_path / "links-of-one.png", full_page=True)
 
@@ -243,7 +248,7 @@ FRAMES = """async () => {
     const box = pane.getBoundingClientRect();
     const times = [];
     const begin = performance.now();
-    while (performance.now() - begin < 3000) {
+    while (performance.now() - begin < 3000 || times.length < 2) {
         const at = { clientX: box.x + 300, clientY: box.y + 200, bubbles: true, cancelable: true };
         const deltaY = times.length % 40 < 20 ? 8 : -8;
         pane.dispatchEvent(new WheelEvent("wheel", { ...at, deltaY }));
