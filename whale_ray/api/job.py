@@ -10,7 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..configs.errors import JobCancelledError, UsageError
-from ..control.outcome import JobOutcome, warn_if_partial
+from ..control.outcome import JobOutcome, warn_if_incomplete
 from ..deployment.signals import draining_signals
 from ..metrics.job_metrics import JobMetrics
 from ..metrics.tables import metrics_html
@@ -181,8 +181,8 @@ class Job:
         """Wait for the end of the job and return the job itself.
 
         Ctrl-C (and SIGTERM) drain the job: its sources end, and all rows read so far are processed.
-        A second Ctrl-C cancels it. A warning is logged if a bounded job was drained, and not by
-        `stop` of this handle: its output lacks the rows that were not read.
+        A second Ctrl-C cancels it. A warning is logged if a bounded job was drained or any job
+        cancelled, and not by `stop` of this handle: its output lacks rows.
 
         Args:
             timeout_s: how long to wait, in seconds; None: without limit.
@@ -381,6 +381,7 @@ class Job:
 
     def abandon(self, timeout_s: float = 10.0) -> None:
         """Cancel the job and wait up to `timeout_s` seconds for its end; ignores its outcome."""
+        self._asked_to_stop = True
         self._runner.stop(False)
         self._join(timeout_s)
 
@@ -393,7 +394,7 @@ class Job:
                     if self._release is not None:
                         self._release()
                     if not self._asked_to_stop:
-                        warn_if_partial(self.name, outcome)
+                        warn_if_incomplete(self.name, outcome)
         return self._outcome
 
     def ui(self) -> UiLink:

@@ -40,11 +40,11 @@ class JobOutcome:
     checkpoint: str = ""
 
 
-def warn_if_partial(name: str, outcome: JobOutcome) -> None:
-    """Log that a bounded job was stopped before the end of its input, with the rows that it has.
+def warn_if_incomplete(name: str, outcome: JobOutcome) -> None:
+    """Log that a job ended before it had all its output, with what there is and how to go on.
 
     A program that gets a signal goes on after its job, and cannot tell the rows from complete ones;
-    if the job was starting, there are none.
+    if the job was starting or cancelled, there are none.
     """
     if outcome.state == "drained" and outcome.bounded:
         rows = ", ".join(f"{sink!r}: {one.rows:,} rows" for sink, one in outcome.results.items())
@@ -53,4 +53,14 @@ def warn_if_partial(name: str, outcome: JobOutcome) -> None:
             " stop): its output is partial (%s); run it again for all rows",
             name,
             rows,
+        )
+    elif outcome.state == "cancelled":
+        there = "it published nothing" if outcome.bounded else "its output is what it had published"
+        _log.warning(
+            "job %r was cancelled (Ctrl-C, SIGTERM, SIGHUP or whale-ray stop): %s; %s",
+            name,
+            there,
+            f"restore={outcome.checkpoint!r} goes on from its newest checkpoint"
+            if outcome.checkpoint
+            else "run it again for all rows",
         )

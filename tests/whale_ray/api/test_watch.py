@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from whale_ray.api.job import Job, JobRunner
 from whale_ray.api.watch import Watch
 from whale_ray.cli.main import main
+from whale_ray.configs.errors import JobCancelledError
 from whale_ray.control.outcome import JobOutcome
 from whale_ray.control.supervisor import ALIVE
 from whale_ray.metrics.counters import InstanceMetrics, WorkerSnapshot
@@ -74,7 +75,8 @@ def test_no_line_is_written_twice_in_a_row(looks: list[tuple[str, str]]) -> None
 class Short(JobRunner):
     """A job that has ended when somebody first waits for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, how: str = "finished", **facts: Any) -> None:
+        self.how, self.facts = how, facts
         begun = (
             InstanceMetrics("rows", 0, 0, rows_in=200),
             InstanceMetrics("out", 0, 0, rows_in=9),
@@ -83,25 +85,52 @@ class Short(JobRunner):
         self.ended = summarize(["rows", "out"], snapshots, since_ns=0)
 
     def state(self) -> str:
-        return "finished"
+        return self.how
 
     def metrics(self) -> JobMetrics:
         return self.ended
 
     def stop(self, drain: bool) -> None:
-        raise NotImplementedError
+        pass  # it has ended
 
     def reconfigure(self, request: Any) -> None:
         raise NotImplementedError
 
     def join(self, timeout_s: float) -> JobOutcome:
-        return JobOutcome("finished", {}, self.ended, seconds=1.25, restarts=0, workers=1)
+        return JobOutcome(self.how, {}, self.ended, 1.25, restarts=0, workers=1, **self.facts)
 
 
 def test_the_last_line_of_a_short_run_has_its_totals() -> None:
     stream = io.StringIO()
     Job("id", "fares", Short()).wait(watch=stream)
     assert stream.getvalue() == "fares: finished in 1.2 s | rows 200/s | out 9/s\n"
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({}, "it published nothing; run it again for all rows"),
+        ({"bounded": False}, "its output is what it had published; run it again for all rows"),
+        (
+            {"checkpoint": "/data/17"},
+            "it published nothing; restore='/data/17' goes on from its newest checkpoint",
+        ),
+    ],
+)
+def test_a_job_that_a_signal_cancelled_says_so_once_and_how_to_go_on(
+    facts: dict[str, Any], told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`wait` returns all the same; only `outcome` and `results` raise."""
+    job = Job("id", "fares", Short("cancelled", **facts)).wait().wait()
+    assert caplog.messages == [
+        f"job 'fares' was cancelled (Ctrl-C, SIGTERM, SIGHUP or whale-ray stop): {told}"
+    ]
+    with pytest.raises(JobCancelledError):
+        job.outcome()
+    caplog.clear()
+    Job("id", "fares", Short("cancelled", **facts)).stop(drain=False)
+    Job("id", "fares", Short("cancelled", **facts)).abandon()
+    assert caplog.messages == []  # the caller has asked for it
 
 
 def test_a_users_topology_shows_its_progress_and_previews_its_rows(
