@@ -37,6 +37,7 @@ from tests.runs import (
     has_ended,
     is_of_this_run,
     remove_folders_of_dead_runs,
+    rest,
     temporary_folder,
 )
 
@@ -154,7 +155,7 @@ def _segments_left(before: set[str]) -> set[str]:
     """Return the segments that stay; another run's test may leave some to a sweep of its own."""
     until_s = time.monotonic() + END_TIMEOUT_S
     while (left := _segments() - before) and time.monotonic() < until_s:
-        os.sched_yield()
+        rest()
     return left
 
 

@@ -9,6 +9,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -99,6 +100,11 @@ def await_ends(processes: Iterable[psutil.Process], timeout_s: float) -> list[ps
         if not processes or time.monotonic() >= until_s:
             return processes
         psutil.wait_procs(processes, timeout=0.05)
+
+
+def rest() -> None:
+    """Leave the processors to what a test waits for, before it looks again."""
+    threading.Event().wait(0.02)
 
 
 @contextmanager

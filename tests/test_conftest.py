@@ -98,7 +98,7 @@ def test_an_orphan_and_a_segment_are_found(run):
 
 
 TELL = """
-import pathlib, subprocess, tempfile, conftest
+import pathlib, subprocess, tempfile, threading, conftest
 
 HERE = pathlib.Path(__file__).parent
 conftest.END_TIMEOUT_S = 0.1
@@ -109,7 +109,7 @@ def tell(name):
 
 def await_told(name):
     while not (HERE / name).exists():
-        pass
+        threading.Event().wait(0.02)
     return (HERE / name).read_text()
 """
 RUNS_A_PROCESS = """

@@ -20,6 +20,8 @@ from typing import Any
 
 import psycopg
 
+from tests.runs import rest
+
 _GUARD = """
 "$@" >"$FOLDER/log" 2>&1 &
 server=$!
@@ -61,7 +63,7 @@ class PostgresServer:
         until_s = time.monotonic() + _START_TIMEOUT_S
         while not self._answers():
             assert time.monotonic() < until_s, (self.folder / "log").read_text()
-            os.sched_yield()
+            rest()
 
     def crash(self) -> None:
         """End the server at once, without a word to anybody; `start` recovers what it had."""
@@ -69,7 +71,7 @@ class PostgresServer:
         os.kill(pid, signal.SIGQUIT)
         until_s = time.monotonic() + _START_TIMEOUT_S
         while (self.folder / "postmaster.pid").exists() and time.monotonic() < until_s:
-            os.sched_yield()
+            rest()
 
     def close(self) -> None:
         """End the server and remove its folder."""

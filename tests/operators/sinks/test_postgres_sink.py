@@ -21,6 +21,7 @@ import pytest
 import whale_ray as whale
 from tests.operators.sinks.epoch_jobs import EpochJob
 from tests.operators.sinks.postgres_server import ask, do, ids, postgres_server, staged_rows_left
+from tests.runs import rest
 from whale_ray.configs.errors import AttemptLostError, OutputError
 from whale_ray.operators.sinks import postgres_server as postgres_server_module
 from whale_ray.operators.sinks.base import CommitId
@@ -429,7 +430,7 @@ def test_the_tests_server_ends_with_the_test_that_is_killed() -> None:
         os.kill(child.pid, signal.SIGKILL)
         child.wait()
         while os.path.exists(folder):  # pytest's time limit ends this
-            os.sched_yield()
+            rest()
 
 
 def test_committed_rows_do_not_stay_in_the_way_of_those_that_follow(database: str) -> None:

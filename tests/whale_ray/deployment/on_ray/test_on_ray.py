@@ -18,7 +18,7 @@ import pyarrow.parquet
 import pytest
 
 import whale_ray as whale
-from tests.runs import living
+from tests.runs import living, rest
 from tests.transport.unix_transport import unix_transport
 from whale_ray import state
 from whale_ray.operators.sinks.base import Sink, SinkResult, SinkWriter, Staged
@@ -38,6 +38,7 @@ def actors_left(ray: Any) -> list[str]:
         left = [one["ActorClassName"] for one in actors().values() if one["State"] != "DEAD"]
         if not left or time.monotonic() >= until:
             return left
+        rest()
 
 
 def rows_read(job: whale.Job) -> int:
@@ -275,6 +276,7 @@ def test_a_stop_of_all_processes_drains_the_job_once_and_keeps_the_earlier_outpu
     job = whale.submit(paced(sink), workers=2)
     while rows_read(job) < 100:
         assert job.state in ("starting", "running")
+        rest()
     for actor in actors().values():
         if actor["State"] == "ALIVE":
             os.kill(actor["Pid"], signal.SIGTERM)
@@ -372,6 +374,7 @@ def test_a_detached_job_whose_controller_is_killed_goes_on(cluster: Any, tmp_pat
     job = whale.submit(paced(sink), workers=1, detach=True, address="auto")
     while rows_read(job) < 500:
         assert job.state in ("starting", "running")
+        rest()
     (pid,) = [
         entry["Pid"]
         for entry in actors().values()

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import whale_ray as whale
+from tests.runs import rest
 from whale_ray.cli.main import main
 from whale_ray.control.supervisor import ALIVE
 from whale_ray.deployment.on_ray import ray_jobs
@@ -125,7 +126,7 @@ def test_a_detached_job_that_fails_as_it_starts_raises_its_error(
     assert failed.value.operator_id == "talk"
     assert 'raise LookupError("no such table")' in failed.value.user_traceback
     while [one for one in actor_table(cluster) if one.name.startswith("whale-ray:")]:
-        pass  # Ray takes a moment to end them
+        rest()  # Ray takes a moment to end them
 
 
 class Scans(whale.Process):
@@ -251,7 +252,7 @@ def test_a_detached_job_that_never_got_room_leaves_nothing(cluster: Any, tmp_pat
         source.sink(whale.sinks.parquet(tmp_path / "out"), id="out")
         job = whale.submit(topology, workers=2, detach=True, address="auto", queue=True)
         while job.state != "queued":
-            pass  # asking takes a moment
+            rest()  # asking takes a moment
         stop_job(job.id, "drain", None, 60)
         named = cluster.util.list_named_actors(all_namespaces=True)
         assert not [entry for entry in named if job.id in entry["name"]]
