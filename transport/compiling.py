@@ -20,6 +20,7 @@ from .clock import SystemClock
 from .compile_notice import CompileNotice
 from .compile_time import count_compiling
 from .compiled_folder import NOT_KEPT_VARIABLE, choose_folder
+from .compiling_in_turn import compile_in_turn
 from .deferred_compiling import compile_when_used
 from .kept_functions import (
     go_on_without_writing,
@@ -67,6 +68,7 @@ def _compiled(function: Any, signature: object, *, cache: bool, **options: Any) 
         load_quickly(dispatcher)
         treat_unusable_as_missing(dispatcher)
         go_on_without_writing(dispatcher)
+        compile_in_turn(dispatcher)
     if signature is not None:
         compile_when_used(dispatcher, signature)
     return dispatcher
