@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class ArrowReader(SourceReader):
-    """Reads from an iterator of record batches, at most `max_rows` rows at a time.
+    """Reads from an iterator of batches, Arrow's or ours, at most `max_rows` rows at a time.
 
     The iterator may yield empty batches, for which `read` returns None, so that a long part of the
     input without usable rows does not block the worker's loop. It tells `progress` where each batch
     lies, before it yields it.
     """
 
-    def __init__(self, batches: Iterator[pa.RecordBatch], progress: Progress) -> None:
+    def __init__(self, batches: Iterator[pa.RecordBatch | Batch], progress: Progress) -> None:
         self._batches = batches
         self._progress = progress
         self._pending: Batch | None = None
@@ -40,7 +40,9 @@ class ArrowReader(SourceReader):
             self._pending = self._next()
         if self._pending is None:
             return None
-        piece = self._pending.slice(self._start, self._start + max_rows)
+        piece = self._pending
+        if self._start or piece.num_rows > max_rows:
+            piece = piece.slice(self._start, self._start + max_rows)
         self._start += piece.num_rows
         if self._start >= self._pending.num_rows:
             self._pending = None
@@ -48,7 +50,7 @@ class ArrowReader(SourceReader):
 
     def _next(self) -> Batch | None:
         """Return the iterator's next batch, which is converted once, not for each piece of it."""
-        from ...transport.wire.arrow_dictionaries import DictionaryBatches
+        from ...transport.wire.batch import Batch  # loads numba
 
         self._start = 0
         batch = next(self._batches, None)
@@ -56,7 +58,11 @@ class ArrowReader(SourceReader):
             self._finished = True
             self._progress.end()
             return None
+        if isinstance(batch, Batch):
+            return batch
         if self._batch_of is None:
+            from ...transport.wire.arrow_dictionaries import DictionaryBatches
+
             self._batch_of = DictionaryBatches().batch
         return self._batch_of(batch)
 
@@ -104,30 +110,10 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def coded_names(schema: pa.Schema) -> tuple[str, ...]:
-    """Return the columns of dictionary arrays that `cast_to_schema` leaves as they are."""
+    """Return the columns of dictionary arrays that `DictionaryBatches` leaves coded."""
     from ...transport.wire.arrow_dictionaries import is_text_dictionary
 
     return tuple(field.name for field in schema if is_text_dictionary(field.type))
-
-
-def cast_to_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the batch with the columns and types of `schema`, from `supported_schema`.
-
-    Dictionary arrays of text stay as they are; `ArrowReader` makes coded columns of them.
-    """
-    import pyarrow as pa
-
-    from ...transport.wire.arrow_dictionaries import is_text_dictionary
-
-    columns, fields = [], []
-    for field in schema:
-        column = batch.column(field.name)
-        kept = is_text_dictionary(column.type) and column.type.value_type == field.type
-        if column.type != field.type and not kept:
-            column = column.cast(field.type)
-        columns.append(column)
-        fields.append(field.with_type(column.type))
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def kept_columns(schema: Schema, needed: frozenset[str]) -> tuple[str, ...]:
@@ -195,45 +181,77 @@ def check_supported(schema: pa.Schema, where: str, *, may_leave_out: bool = True
                 raise InputError(msg) from None
 
 
-def check_texts(batch: pa.RecordBatch, path: str) -> None:
-    """Refuse text that is not UTF-8; writers of files do not check that.
+def check_columns(batch: pa.RecordBatch, names: Sequence[str], path: str, of: str) -> None:
+    """Refuse values that lie outside their column's memory, and texts that are not UTF-8.
+
+    Whoever reads them trusts both; writers of files do not check the latter.
+
+    Args:
+        batch: the rows.
+        names: the columns that are read.
+        path: the file.
+        of: its format, for messages.
 
     Raises:
         InputError: it names the file and the column.
     """
+    for name in names:
+        column = batch.column(name)
+        if not len(column):
+            continue
+        fault = _fault_of(column)
+        if fault is not None:
+            is_text, reason = fault
+            msg = (
+                f"{path}: the text column {name!r} holds bytes that are not UTF-8 ({reason}); "
+                "write it as binary, or in UTF-8"
+                if is_text
+                else f"{path}: the {of} file is damaged (column {name!r}: {reason}); write it again"
+            )
+            raise InputError(msg)
+
+
+def _fault_of(column: pa.Array) -> tuple[bool, str] | None:
+    """Return whether it is texts that are not UTF-8, else places, and what is wrong; or None."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        ends = pc.min_max(column.indices).as_py()
+        if ends["max"] is not None and not 0 <= ends["min"] <= ends["max"] < len(column.dictionary):
+            return False, "a value is not in the dictionary"
+        return _fault_of(column.dictionary) if len(column.dictionary) else None
+    is_large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    if is_large or pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _fault_of_texts(column, is_large)
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        try:
+            column.validate(full=True)
+        except pa.ArrowException as error:
+            return False, first_line(error)
+    return None
+
+
+def _fault_of_texts(column: pa.Array, is_large: bool) -> tuple[bool, str] | None:
+    """Return the same of texts, or binary values, with offsets of 64 bits if they are large."""
     import pyarrow as pa
 
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        values = column.dictionary if pa.types.is_dictionary(column.type) else column
-        if _is_text(values.type) and not _is_ascii(values):
-            try:
-                values.validate(full=True)
-            except pa.ArrowInvalid as error:
-                msg = (
-                    f"{path}: the text column {name!r} holds bytes that are not UTF-8 "
-                    f"({first_line(error)}); write it as binary, or in UTF-8"
-                )
-                raise InputError(msg) from error
+    from ...transport.wire.text_kernels import MISPLACED, NOT_ASCII, state_of_texts
 
-
-def _is_text(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
-def _is_ascii(values: pa.Array) -> bool:
-    """Whether all bytes of texts are ASCII, so that no offset can part a character."""
-    import numpy as np
-    import pyarrow as pa
-
-    rows, start, (_, ends, pool) = len(values), values.offset, values.buffers()
-    if rows == 0 or pool is None:
-        return True
-    width = np.dtype(np.int64 if pa.types.is_large_string(values.type) else np.int32)
-    offsets = np.frombuffer(ends, width, rows + 1, start * width.itemsize)
-    used = np.frombuffer(pool, np.uint8)[offsets[0] : offsets[-1]]
-    return not used.size or int(used.max()) < 128
+    rows, (_, offsets, pool) = len(column), column.buffers()
+    looks = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    place = offsets.address + column.offset * (8 if is_large else 4)
+    begin, size = (place, 0) if pool is None else (pool.address, pool.size)
+    state = state_of_texts(place, rows, is_large, begin, size, looks)
+    if state == MISPLACED:
+        return False, "values lie outside its memory"
+    if state == NOT_ASCII:
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            return True, first_line(error)
+    return None
 
 
 def first_line(error: Exception) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from ...transport.wire.batch import Batch
     from ...transport.wire.types import Schema
     from ..process import InstanceContext
     from ..snapshots import Position
@@ -72,11 +73,13 @@ class DividedFiles(Source, Generic[OpenFile]):
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file's units that `progress` has left, and keep `progress`.
 
+        They are checked, see `check_columns`, and may have other columns, too.
+
         Args:
             file: open.
             path: its.
             units: their numbers, among those of all files.
-            schema: what the batches have.
+            schema: the columns that are read.
             progress: of the reader.
         """
 
@@ -148,9 +151,11 @@ class DividedFiles(Source, Generic[OpenFile]):
         passed: FilesPassed,
         first_file: int,
         first_unit: int,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[Batch]:
         """Yield the rows of `progress`, from a file on whose first unit is `first_unit`."""
-        expected: pa.Schema | None = None
+        from ...transport.wire.arrow_dictionaries import DictionaryBatches
+
+        batches, expected = DictionaryBatches(), None
         for number, path in enumerate(paths[first_file:], first_file):
             with self.open_file(path) as file:
                 schema = self._schema_of(file, path)
@@ -159,7 +164,9 @@ class DividedFiles(Source, Generic[OpenFile]):
                 passed.begin(number)
                 progress.facts.update(passed.facts(), at=[number, first_unit])
                 stop = first_unit + self.units_in(file)
-                yield from self.read_units(file, path, range(first_unit, stop), expected, progress)
+                units = range(first_unit, stop)
+                for data in self.read_units(file, path, units, expected, progress):
+                    yield batches.batch(data, expected)
                 first_unit = stop
         passed.end()
         progress.facts.update(passed.facts())

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ...configs.errors import InputError
 from ..arguments import columns_to_read
-from .arrow_reader import (
-    cast_to_schema,
-    check_texts,
-    first_line,
-)
+from .arrow_reader import check_columns
 from .base import Source
 from .divided_files import DividedFiles
 from .files import FileSet, PathLike, check_likeness, likeness
@@ -51,7 +45,8 @@ class IpcSource(DividedFiles[MappedIpc]):
         """Yield the rows of the record batches that are left, from the next row on."""
         left = list(progress.units(units.start, units.stop))
         numbers = [unit - units.start for unit, _ in left]
-        found = file.batches(numbers, schema.names)
+        names = schema.names
+        found = file.batches(numbers, names)
         now = likeness(path)
         for (unit, place), (_, batch) in zip(left, found, strict=True):
             rows = 0
@@ -60,11 +55,11 @@ class IpcSource(DividedFiles[MappedIpc]):
                 rows = place["rows"]
             progress.enter(unit, {**now, "rows": rows})
             for start in range(rows, batch.num_rows, _PIECE_ROWS):
-                piece = batch.select(schema.names).slice(start, _PIECE_ROWS)
+                is_whole = start == 0 and batch.num_rows <= _PIECE_ROWS
+                piece = batch if is_whole else batch.slice(start, _PIECE_ROWS)
                 progress.move(start)
-                _check_places(piece, path)
-                check_texts(piece, path)
-                yield cast_to_schema(piece, schema)
+                check_columns(piece, names, path, "Arrow IPC")
+                yield piece
 
     def resumption(self) -> str:
         """Return that it seeks."""
@@ -85,53 +80,6 @@ class IpcSource(DividedFiles[MappedIpc]):
                 return how + kind
         except InputError:
             return ""  # whoever plans or reads it says what is wrong
-
-
-def _check_places(batch: pa.RecordBatch, path: str) -> None:
-    """Refuse values whose places lie outside a column's memory; whoever reads them trusts these.
-
-    Raises:
-        InputError: it names the file and the column.
-    """
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        reason = _misplaced(column) if len(column) else None
-        if reason is not None:
-            msg = (
-                f"{path}: the Arrow IPC file is damaged (column {name!r}: {reason}); write it again"
-            )
-            raise InputError(msg)
-
-
-def _misplaced(column: pa.Array) -> str | None:
-    """Return what is wrong with the places of a column's values, None if nothing is."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        ends = pc.min_max(column.indices).as_py()
-        if ends["max"] is not None and not 0 <= ends["min"] <= ends["max"] < len(column.dictionary):
-            return "a value is not in the dictionary"
-        return _misplaced(column.dictionary) if len(column.dictionary) else None
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return _falling(column, np.dtype(np.int32))
-    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        return _falling(column, np.dtype(np.int64))
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        try:
-            column.validate(full=True)
-        except pa.ArrowException as error:
-            return first_line(error)
-    return None
-
-
-def _falling(column: pa.Array, width: np.dtype[Any]) -> str | None:
-    _, places, pool = column.buffers()
-    ends = np.frombuffer(places, width, len(column) + 1, column.offset * width.itemsize)
-    size = 0 if pool is None else pool.size
-    if ends[0] < 0 or ends[-1] > size or bool((ends[1:] < ends[:-1]).any()):
-        return "values lie outside its memory"
-    return None
 
 
 def ipc(path: PathLike | Sequence[PathLike], columns: Sequence[str] | None = None) -> Source:

@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...configs.errors import InputError
 from ..arguments import columns_to_read
-from .arrow_reader import (
-    cast_to_schema,
-    check_texts,
-    first_line,
-)
+from .arrow_reader import check_columns, first_line
 from .base import Source
 from .divided_files import DividedFiles
 from .files import FileSet, PathLike, check_likeness, likeness
@@ -96,21 +92,19 @@ def _read(
     """Yield the rows of some row groups after the first `skip`; batches may span row groups."""
     import pyarrow as pa
 
-    rows = 0
+    rows, names = 0, schema.names
     try:
-        at_once = _rows_at_once(file, groups, schema.names)
+        at_once = _rows_at_once(file, groups, names)
         # Arrow's threads, one for each column, cost more than they save with batches of this size.
-        batches = file.iter_batches(
-            at_once, row_groups=groups, columns=schema.names, use_threads=False
-        )
+        batches = file.iter_batches(at_once, row_groups=groups, columns=names, use_threads=False)
         for batch in read_ahead(batches):
             begin, rows = rows, rows + batch.num_rows
             if rows <= skip:
                 continue
             some = batch.slice(skip - begin) if begin < skip else batch
             progress.move(max(begin, skip))
-            check_texts(some, path)
-            yield cast_to_schema(some, schema)
+            check_columns(some, names, path, "Parquet")
+            yield some
     except (pa.ArrowException, OSError) as error:
         msg = f"{path}: the Parquet file is damaged ({first_line(error)}); write it again"
         raise InputError(msg) from error

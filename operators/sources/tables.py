@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from ...configs.errors import InputError
 from .arrow_reader import (
     ArrowReader,
-    cast_to_schema,
     check_supported,
     coded_names,
     kept_columns,
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from ...transport.wire.batch import Batch
     from ...transport.wire.types import Schema
     from ..process import InstanceContext
     from ..snapshots import Position
@@ -82,8 +82,10 @@ class ArrowTableSource(Source):
         """Return the table's size."""
         return f"{self.kind} {self.table.num_rows:,} rows"
 
-    def _batches(self, progress: Progress) -> Iterator[pa.RecordBatch]:
-        schema = supported_schema(self.table.schema)
+    def _batches(self, progress: Progress) -> Iterator[Batch]:
+        from ...transport.wire.arrow_dictionaries import DictionaryBatches
+
+        schema, batches = supported_schema(self.table.schema), DictionaryBatches()
         units = -(-self.table.num_rows // _UNIT_ROWS)
         for unit, place in progress.units(0, units):
             rows = place["rows"] if place else 0
@@ -92,7 +94,7 @@ class ArrowTableSource(Source):
             for batch in part.to_batches():
                 progress.move(rows)
                 rows += batch.num_rows
-                yield cast_to_schema(batch, schema)
+                yield batches.batch(batch, schema)
 
 
 def arrow(table: Any) -> Source:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ...configs.errors import InputError
 from .batch import Batch
-from .column import Column, SourceMemory
+from .column import Column, SourceMemory, trusted_column
 from .types import SCHEMAS_REMEMBERED, DataType, Field, Schema, shared_schema
 
 if TYPE_CHECKING:
@@ -113,7 +113,8 @@ def column_from_arrow(
         if kind.family == "bool":
             return Column(kind, _from_bits(buffers[1], start, rows), None, validity)
         values = _from_buffer(buffers[1], kind.storage, start, rows, of_source)
-        return Column(kind, values, None, validity)
+        make = trusted_column if of_source else Column
+        return make(kind, values, None, validity)
     if rows == 0:
         return Column(kind, np.empty(0, np.uint8), np.zeros(1, np.int32), validity)
     pool_bytes = buffers[2].size if buffers[2] else 0
@@ -178,8 +179,15 @@ def _from_buffer(
         return np.empty(0, dtype)
     if not of_source:
         return np.frombuffer(buffer, dtype, count, start * dtype.itemsize)
-    memory = np.asarray(SourceMemory(buffer.address, buffer.size, buffer))
-    return memory[start * dtype.itemsize : (start + count) * dtype.itemsize].view(dtype)
+    begin, size = start * dtype.itemsize, count * dtype.itemsize
+    if begin + size > buffer.size:
+        msg = f"an array of Arrow's has {buffer.size} bytes where its values end at {begin + size}"
+        raise InputError(msg)
+    array = np.asarray(SourceMemory(buffer.address + begin, count, dtype, buffer))
+    if not array.flags.aligned:
+        array = array.copy()
+        array.flags.writeable = False
+    return array
 
 
 def _from_bits(buffer: pa.Buffer | None, start: int, count: int) -> npt.NDArray[np.bool_]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +27,16 @@ _DECODED_BYTES_MAX = 1 << 30
 """Columns that could be larger than that are decoded where they are read, which may be refused."""
 
 
+class _Step(NamedTuple):
+    """How a column is made of an array: its place, its name and type, what it is cast to."""
+
+    at: int
+    name: str
+    type: DataType
+    cast: pa.DataType | None
+    is_coded: bool
+
+
 class DictionaryBatches:
     """Makes batches of a source's record batches, whose columns of text may be dictionary arrays.
 
@@ -35,25 +46,38 @@ class DictionaryBatches:
 
     def __init__(self) -> None:
         self._last: dict[str, list[Dictionary]] = {}  # the last used first
+        self._found = self._wanted = pa.schema([])
+        self._schema = Schema(())
+        self._steps: list[_Step] = []
 
-    def batch(self, data: pa.RecordBatch) -> Batch:
-        """Return the rows, `owned`; their memory is a source's. See `batch_from_arrow`."""
-        schema = _plain_schema(data.schema)
-        columns = [
-            self._column(array, field.name, field.type)
-            for field, array in zip(schema, data.columns, strict=True)
-        ]
-        return Batch(schema, columns, data.num_rows)
+    def batch(self, data: pa.RecordBatch, wanted: pa.Schema | None = None) -> Batch:
+        """Return the rows, `owned`; their memory is a source's. See `batch_from_arrow`.
 
-    def _column(self, array: pa.Array, name: str, kind: DataType) -> Column:
-        what = f"column {name!r}"
-        if not pa.types.is_dictionary(array.type):
-            return column_from_arrow(array, kind, what, of_source=True)
-        dictionary = self._texts_of(array, name, kind)
-        if dictionary is None or dictionary.longest * len(array) > _DECODED_BYTES_MAX:
-            plain = array.cast(array.type.value_type)
-            return column_from_arrow(plain, kind, what, of_source=True)
-        return _coded(array, dictionary, what)
+        Args:
+            data: the rows, and maybe other columns.
+            wanted: the columns and their plain types, to which others are cast; None: those of
+                `data`.
+        """
+        found = data.schema
+        wanted = found if wanted is None else wanted
+        if not (found.equals(self._found) and wanted.equals(self._wanted)):
+            self._found, self._wanted = found, wanted
+            self._schema = schema = _plain_schema(wanted)
+            self._steps = [
+                _step(found, field, plain.type) for field, plain in zip(wanted, schema, strict=True)
+            ]
+        columns = [self._column(data.column(one.at), one) for one in self._steps]
+        return Batch(self._schema, columns, data.num_rows)
+
+    def _column(self, array: pa.Array, step: _Step) -> Column:
+        what = f"column {step.name!r}"
+        if step.is_coded:
+            dictionary = self._texts_of(array, step.name, step.type)
+            if dictionary is not None and dictionary.longest * len(array) <= _DECODED_BYTES_MAX:
+                return _coded(array, dictionary, what)
+        if step.cast is not None:
+            array = array.cast(step.cast)
+        return column_from_arrow(array, step.type, what, of_source=True)
 
     def _texts_of(self, array: pa.DictionaryArray, name: str, kind: DataType) -> Dictionary | None:
         """Return the texts of an array; None if it is not worth its while to keep them coded."""
@@ -78,6 +102,21 @@ def is_text_dictionary(kind: pa.DataType) -> bool:
     if not pa.types.is_dictionary(kind):
         return False
     return bool(pa.types.is_string(kind.value_type) or pa.types.is_large_string(kind.value_type))
+
+
+def _step(found: pa.Schema, wanted: pa.Field, kind: DataType) -> _Step:
+    at = found.get_field_index(wanted.name)
+    given, plain = found.field(at).type, wanted.type
+    is_coded = is_text_dictionary(given)
+    if is_text_dictionary(plain):
+        plain = plain.value_type
+    return _Step(
+        at,
+        wanted.name,
+        kind,
+        None if given == plain else plain,
+        is_coded and given.value_type == plain,
+    )
 
 
 def _coded(array: pa.DictionaryArray, dictionary: Dictionary, what: str) -> CodedColumn:

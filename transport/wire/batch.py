@@ -380,13 +380,14 @@ class Batch:
         if block is not None and self._times_in_block:
             layout = np.ascontiguousarray(block.layout[: len(self.schema)])
             block = Block(block.memory, layout, block.received)
-        return _batch(
-            self.schema, self.num_rows, self._columns, checked, self.origin_ns, block, self._start
-        )
+        is_new = self._nbytes >= 0 and checked is not None and not self.has_times
+        nbytes = self._nbytes + 8 * self.num_rows if is_new else -1
+        parts = (self._columns, checked, self.origin_ns, block, self._start, nbytes)
+        return _batch(self.schema, self.num_rows, *parts)
 
     def with_origin(self, origin_ns: int) -> Batch:
         """Return the batch with this origin, monotonic ns."""
-        parts = (self._columns, self._times, origin_ns, self._block, self._start)
+        parts = (self._columns, self._times, origin_ns, self._block, self._start, self._nbytes)
         return _batch(self.schema, self.num_rows, *parts)
 
     # -- for the codec ------------------------------------------------------------------------
@@ -465,6 +466,7 @@ def _batch(
     origin_ns: int,
     block: Block | None,
     start: int,
+    nbytes: int = -1,
 ) -> Batch:
     """Make a batch of parts that are known to fit: no check, for the hot path."""
     batch = object.__new__(Batch)
@@ -476,7 +478,7 @@ def _batch(
     batch._block = block
     batch._start = start
     batch._sources = None
-    batch._nbytes = -1
+    batch._nbytes = nbytes
     return batch
 
 

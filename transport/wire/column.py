@@ -305,28 +305,30 @@ def is_owned(array: Array) -> bool:
     Anything else may be a ring's, which cannot advance while a frame is in use: Arrow's memory,
     too, since Arrow shares that of received columns; but not a source's, see `SourceMemory`.
     """
-    root = _root(array)
-    return root.flags.owndata or isinstance(root.base, bytes | SourceMemory)
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array.flags.owndata or isinstance(array.base, bytes | SourceMemory)
 
 
 class SourceMemory:
     """Memory in which a source's rows lie, decoded or mapped: no ring's, so views may be kept.
 
-    An array of it is made by `numpy.asarray`: read-only uint8 (bytes,).
+    An array of it is made by `numpy.asarray`: read-only, of `dtype` (count,).
 
     Args:
         address: of the first byte.
-        size: bytes.
+        count: of the values.
+        dtype: of each.
         holder: what keeps the memory in place, such as a buffer of Arrow's.
     """
 
     __slots__ = ("__array_interface__", "_holder")
 
-    def __init__(self, address: int, size: int, holder: Any) -> None:
+    def __init__(self, address: int, count: int, dtype: np.dtype[Any], holder: Any) -> None:
         self.__array_interface__ = {
             "version": 3,
-            "shape": (size,),
-            "typestr": "|u1",
+            "shape": (count,),
+            "typestr": dtype.str,
             "data": (address, True),
         }
         self._holder = holder
@@ -341,12 +343,6 @@ def is_frozen(array: Array) -> bool:
             return True
         array = array.base
     return True
-
-
-def _root(array: Array) -> Array:
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
 
 
 def _raw(array: Array, dtype: np.dtype[Any], what: str) -> Array:
@@ -364,7 +360,9 @@ def _check_offsets(offsets: npt.NDArray[np.int32], pool_bytes: int) -> None:
     if offsets.size == 0:
         msg = "offsets are empty; n rows need n + 1 of them"
         raise InputError(msg)
-    if offsets[0] < 0 or offsets[-1] > pool_bytes or (offsets[1:] < offsets[:-1]).any():
+    from .text_kernels import offsets_fit  # numba is not loaded to build a topology
+
+    if not offsets_fit(offsets, pool_bytes):
         msg = f"offsets must rise from 0 or more to at most the pool's {pool_bytes} bytes"
         raise InputError(msg)
 
