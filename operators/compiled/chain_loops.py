@@ -34,6 +34,14 @@ class LookupTable(Protocol):
     """A table that rows of a chain are joined with."""
 
     @property
+    def keys(self) -> int:
+        """The number of different keys."""
+
+    @property
+    def makes_lookup_quickly(self) -> bool:
+        """Whether `lookup` takes about as long as joining `keys` rows: it compiles nothing."""
+
+    @property
     def lookup(self) -> TableLookup:
         """The join; another object whenever the rows of the table are others."""
 
@@ -89,8 +97,8 @@ class ChainLoops(ABC, Generic[VariantT]):
     Args:
         operators: in the order in which rows pass them; a table join as its table.
         mode: `auto` compiles once enough rows have come, while they go on by the operators, and
-            loads at once what was compiled before; with tables always after so many rows, since
-            these are indexed for the loop first.
+            loads at once what was compiled before; with tables only after more rows than these
+            have keys, since they are indexed for the loop first.
         begin: lets a loop be compiled beside the rows.
     """
 
@@ -103,9 +111,10 @@ class ChainLoops(ABC, Generic[VariantT]):
         self._operators = tuple(operators)
         self._mode = mode
         self._begin = begin
-        self._has_tables = not all(isinstance(one, Transform) for one in operators)
+        self._tables = [one for one in operators if not isinstance(one, Transform)]
         self._steps: tuple[Step, ...] = ()
         self._rows_seen = 0
+        self._index_after_rows: int | None = None
         self._variants: dict[tuple[Schema, bool, bool, frozenset[int]], VariantT] = {}
         self._last_asked: LoopFunction | None = None
 
@@ -137,7 +146,7 @@ class ChainLoops(ABC, Generic[VariantT]):
             return None
         self._rows_seen += batch.num_rows
         is_due = self._mode == "compiled" or self._rows_seen > COMPILE_AFTER_ROWS
-        if (self._has_tables and not is_due) or not self._takes(batch):
+        if not (is_due or self._may_index) or not self._takes(batch):
             return None
         self._look_at_tables()
         coded = frozenset(batch.coded)
@@ -160,7 +169,7 @@ class ChainLoops(ABC, Generic[VariantT]):
         Returns the loop of rows without nulls; None if it depends on tables, which are not there
         yet.
         """
-        if self._mode == "interpreted" or self._has_tables:
+        if self._mode == "interpreted" or self._tables:
             return None
         self._look_at_tables()
         places = frozenset(schema.index(name) for name in coded if name in schema)
@@ -170,6 +179,15 @@ class ChainLoops(ABC, Generic[VariantT]):
         plain.function.get(at_once=self._mode == "compiled", is_due=False)
         nullable.function.get(at_once=False, is_due=False)
         return plain
+
+    @property
+    def _may_index(self) -> bool:
+        """Whether so many rows have come that indexing the tables is worth it."""
+        if self._index_after_rows is None:
+            quick = all(one.makes_lookup_quickly for one in self._tables)
+            keys = sum(one.keys for one in self._tables)
+            self._index_after_rows = keys if quick else COMPILE_AFTER_ROWS
+        return self._rows_seen > self._index_after_rows
 
     def _look_at_tables(self) -> None:
         """Forget all loops if a table has other rows."""

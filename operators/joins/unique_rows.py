@@ -21,8 +21,9 @@ from ..expressions.emitters.code import HELPERS, OF_TEXT_KEYS
 
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
+    from ...transport.wire.types import DataType
 
-__all__ = ["ROWS_MAX", "UniqueRows", "index_keys", "unique_rows"]
+__all__ = ["ROWS_MAX", "UniqueRows", "index_keys", "is_compiled_for", "unique_rows"]
 
 ROWS_MAX = 1 << 18
 """Larger tables are not in the caches anyway; then the batch-wise look-up is as good."""
@@ -40,15 +41,8 @@ def fill(pool, offsets, slots):
         slots[-1 - found] = row
     return True
 """
-_FILL_INTEGERS = """
-def fill(keys, slots):
-    for row in range(len(keys)):
-        found = row_of_integer(keys[row], slots, keys)
-        if found >= 0:
-            return False
-        slots[-1 - found] = row
-    return True
-"""
+_HASH = np.uint64(0x9E3779B185EBCA87)
+"""Of `row_of_integer`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,21 +98,49 @@ def index_keys(keys: Column) -> npt.NDArray[np.int32] | None:
     """Return the slots of keys of type int64 or text, without nulls; None if one is there twice."""
     slots = np.full(1 << max(4, (2 * len(keys)).bit_length()), -1, np.int32)
     if keys.offsets is None:
-        is_unique = _filler(texts=False)(keys.data, slots)
+        is_unique = _fill_integers(keys.data, slots)
     else:
-        is_unique = _filler(texts=True)(keys.data, keys.offsets, slots)
+        is_unique = _text_filler()(keys.data, keys.offsets, slots)
     return slots if is_unique else None
 
 
+def is_compiled_for(type: DataType) -> bool:
+    """Whether `unique_rows` of keys of a type compiles nothing: for text that takes a while."""
+    return not type.is_text or generated.is_kept(_text_filler_module())
+
+
+def _fill_integers(keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> bool:
+    """Fill slots with keys' rows, as `row_of_integer` finds them; False if one is there twice.
+
+    All keys take a step at once: where several meet at a free place one stays, the others go on.
+    """
+    mask = np.uint64(len(slots) - 1)
+    places = keys.view(np.uint64) * _HASH
+    places = (places ^ (places >> np.uint64(32))) & mask
+    rows = np.arange(len(keys), dtype=np.int32)
+    while len(rows):
+        free = slots[places] < 0
+        slots[places[free]] = rows[free]
+        there = slots[places]
+        gone_on = there != rows
+        rows, places = rows[gone_on], places[gone_on]
+        if (keys[there[gone_on]] == keys[rows]).any():
+            return False
+        places = (places + np.uint64(1)) & mask
+    return True
+
+
+def _text_filler_module() -> str:
+    return "".join(HELPERS[name] for name in OF_TEXT_KEYS) + _FILL_TEXTS
+
+
 @functools.cache
-def _filler(*, texts: bool) -> Any:
+def _text_filler() -> Any:
     import numba
 
     def taken(of: Any) -> Any:
         return numba.types.Array(of, 1, "C", readonly=True)
 
-    helpers = OF_TEXT_KEYS if texts else ("row_of_integer",)
-    text = "".join(HELPERS[name] for name in helpers) + (_FILL_TEXTS if texts else _FILL_INTEGERS)
-    keys = (taken(numba.uint8), taken(numba.int32)) if texts else (taken(numba.int64),)
-    signature = (*keys, numba.int32[::1])
-    return generated.compile_text(text, "fill", signature, {"np": np}, helpers)
+    signature = (taken(numba.uint8), taken(numba.int32), numba.int32[::1])
+    text = _text_filler_module()
+    return generated.compile_text(text, "fill", signature, {"np": np}, OF_TEXT_KEYS)

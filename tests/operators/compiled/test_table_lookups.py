@@ -11,7 +11,7 @@ from tests.operators.compiled.compiled_cases import batches
 from whale_ray.operators.compiled.compiled_chain import CompiledChain
 from whale_ray.operators.compiled.table_lookup import TableLookup
 from whale_ray.operators.expressions.expression import col
-from whale_ray.operators.joins import broadcast_table
+from whale_ray.operators.joins import broadcast_table, unique_rows
 from whale_ray.operators.joins.broadcast_table import BroadcastTable
 from whale_ray.operators.joins.equi_join import How
 from whale_ray.operators.joins.table_join import TableJoin
@@ -191,3 +191,28 @@ def test_every_key_has_a_place_however_many_there_are() -> None:
         assert slots is not None
         assert sorted(slots[slots >= 0].tolist()) == list(range(len(keys)))
     assert index_keys(Column.of([*kept, kept[7]], DataType.parse("string"))) is None
+    assert index_keys(Column.of([*range(0, 90_000, 30), 990], DataType.parse("int64"))) is None
+
+
+def test_a_loop_that_was_compiled_before_waits_for_as_many_rows_as_the_table_has_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = _table("i64", "int64", [1, 5, 99, 7], "inner")
+    monkeypatch.setattr("whale_ray.transport.generated.is_kept", lambda text: True)
+    chain = CompiledChain([table], "auto")
+    rows = Batch(Schema.of(i64="int64"), [Column.of([2, 99], DataType.parse("int64"))], 2)
+    assert [chain.pass_through(rows) for _ in range(2)] == [None, None]
+    passed = chain.pass_through(rows)
+    assert passed is not None and passed.counts == (1,)
+
+
+def test_the_index_of_texts_is_compiled_after_a_million_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = _table("s", "string", list(_TEXTS), "inner")
+    monkeypatch.setattr("whale_ray.transport.generated.is_kept", lambda text: False)
+    monkeypatch.setattr(unique_rows, "_text_filler", None)  # nobody may call it
+    chain = CompiledChain([table], "auto")
+    texts = Column.of(["view"] * 100, DataType.parse("string"))
+    rows = Batch(Schema.of(s="string"), [texts], 100)
+    assert chain.pass_through(rows) is None
