@@ -214,12 +214,10 @@ def check_columns(batch: pa.RecordBatch, names: Sequence[str], path: str, of: st
 def _fault_of(column: pa.Array) -> tuple[bool, str] | None:
     """Return whether it is texts that are not UTF-8, else places, and what is wrong; or None."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     kind = column.type
     if pa.types.is_dictionary(kind):
-        ends = pc.min_max(column.indices).as_py()
-        if ends["max"] is not None and not 0 <= ends["min"] <= ends["max"] < len(column.dictionary):
+        if not _has_all(column.dictionary, column.indices):
             return False, "a value is not in the dictionary"
         return _fault_of(column.dictionary) if len(column.dictionary) else None
     is_large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
@@ -231,6 +229,20 @@ def _fault_of(column: pa.Array) -> tuple[bool, str] | None:
         except pa.ArrowException as error:
             return False, first_line(error)
     return None
+
+
+def _has_all(dictionary: pa.Array, codes: pa.Array) -> bool:
+    """Whether a dictionary has a value for each code that is not null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from ...transport.wire.text_kernels import codes_fit
+
+    if codes.type == pa.int32() and not codes.null_count:
+        place = codes.buffers()[1].address + 4 * codes.offset
+        return bool(codes_fit(place, len(codes), len(dictionary)))
+    ends = pc.min_max(codes).as_py()
+    return ends["max"] is None or 0 <= ends["min"] <= ends["max"] < len(dictionary)
 
 
 def _fault_of_texts(column: pa.Array, is_large: bool) -> tuple[bool, str] | None:

@@ -7,17 +7,19 @@ is counted as the work of the thread that takes the batches, for which it is don
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from queue import Empty, Queue
+from threading import Thread
+from typing import TYPE_CHECKING, TypeAlias
 
 from ...transport.thread_time import count_helper
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     import pyarrow as pa
+
+    _Read: TypeAlias = tuple[pa.RecordBatch | BaseException | None, int]
+    """A batch, None after the last, or what was raised; and the processor time it took, ns."""
 
 __all__ = ["BATCHES_AHEAD", "BYTES_AHEAD", "read_ahead"]
 
@@ -35,26 +37,50 @@ def read_ahead(batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
     the iterator raises is raised after the batches before it. When the generator ends or is closed,
     no thread uses the iterator any more.
     """
-    thread = ThreadPoolExecutor(1, "read-ahead")
+    wanted: Queue[bool] = Queue(BATCHES_AHEAD)
+    read: Queue[_Read] = Queue(BATCHES_AHEAD)
+    thread = Thread(target=_serve, args=(batches, wanted, read), name="read-ahead", daemon=True)
+    coming = 0
     try:
-        coming: deque[Future[tuple[pa.RecordBatch | None, int]]] = deque(maxlen=BATCHES_AHEAD)
         while True:
             if coming:
-                batch, cpu_ns = coming.popleft().result()
+                found, cpu_ns = read.get()
+                coming -= 1
                 count_helper(cpu_ns)
+                if isinstance(found, BaseException):
+                    raise found
             else:
-                batch = next(batches, None)
-            if batch is None:
+                found = next(batches, None)
+            if found is None:
                 return
-            ahead = min(BATCHES_AHEAD, BYTES_AHEAD // max(batch.nbytes, 1))
-            while len(coming) < ahead:
-                coming.append(thread.submit(_next, batches))
-            yield batch
+            ahead = min(BATCHES_AHEAD, BYTES_AHEAD // max(found.nbytes, 1))
+            if ahead and thread.ident is None:
+                thread.start()
+            for _ in range(ahead - coming):
+                wanted.put(True)
+                coming += 1
+            yield found
     finally:
-        thread.shutdown(cancel_futures=True)
+        if thread.ident is not None:
+            _stop(thread, wanted)
 
 
-def _next(batches: Iterator[pa.RecordBatch]) -> tuple[pa.RecordBatch | None, int]:
-    """Return the next batch, None after the last, and the processor time that it took, ns."""
-    began_ns = time.thread_time_ns()
-    return next(batches, None), time.thread_time_ns() - began_ns
+def _serve(batches: Iterator[pa.RecordBatch], wanted: Queue[bool], read: Queue[_Read]) -> None:
+    """Put a batch into `read` for each that is wanted: None after the last, or what was raised."""
+    while wanted.get():
+        began_ns = time.thread_time_ns()
+        found: pa.RecordBatch | BaseException | None
+        try:
+            found = next(batches, None)
+        except BaseException as error:  # noqa: BLE001  # raised where it is taken
+            found = error
+        read.put((found, time.thread_time_ns() - began_ns))
+
+
+def _stop(thread: Thread, wanted: Queue[bool]) -> None:
+    """Take back what is not begun, and wait for the end of what is."""
+    with suppress(Empty):
+        while True:
+            wanted.get_nowait()
+    wanted.put(False)
+    thread.join()

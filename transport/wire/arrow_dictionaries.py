@@ -13,6 +13,7 @@ from .arrow import column_from_arrow, schema_from_arrow
 from .batch import Batch
 from .coded_column import CodedColumn, Dictionary
 from .column import Column
+from .text_kernels import codes_fit
 from .types import SCHEMAS_REMEMBERED, DataType, Schema
 
 __all__ = ["DICTIONARIES_KEPT", "DICTIONARY_TEXTS_MAX", "DictionaryBatches", "is_text_dictionary"]
@@ -45,7 +46,7 @@ class DictionaryBatches:
     """
 
     def __init__(self) -> None:
-        self._last: dict[str, list[Dictionary]] = {}  # the last used first
+        self._last: dict[str, list[tuple[pa.Array, Dictionary]]] = {}  # the last used first
         self._found = self._wanted = pa.schema([])
         self._schema = Schema(())
         self._steps: list[_Step] = []
@@ -84,17 +85,17 @@ class DictionaryBatches:
         texts = array.dictionary
         if len(texts) > DICTIONARY_TEXTS_MAX or texts.null_count:
             return None
-        values = column_from_arrow(texts, kind, f"column {name!r}", of_source=True)
         last = self._last.setdefault(name, [])
-        for place, one in enumerate(last):
-            if one.has_texts(values):
+        for place, (before, one) in enumerate(last):
+            if texts.equals(before):
                 last.insert(0, last.pop(place))
                 return one
         if len(texts) > len(array):  # most of its texts would be looked at for nothing
             return None
-        last.insert(0, Dictionary(values))
+        values = column_from_arrow(texts, kind, f"column {name!r}", of_source=True)
+        last.insert(0, (texts, Dictionary(values)))
         del last[DICTIONARIES_KEPT:]
-        return last[0]
+        return last[0][1]
 
 
 def is_text_dictionary(kind: pa.DataType) -> bool:
@@ -128,8 +129,8 @@ def _coded(array: pa.DictionaryArray, dictionary: Dictionary, what: str) -> Code
     column = column_from_arrow(indices, DataType.parse("int32"), what, of_source=True)
     codes = column.data
     used = codes if column.validity is None else codes[column.validity]
-    low, high = used.min(initial=0), used.max(initial=-1)
-    if low < 0 or high >= dictionary.null:
+    if not codes_fit(used.__array_interface__["data"][0], used.size, dictionary.null):
+        low, high = used.min(), used.max()
         msg = (
             f"{what} holds the code {low if low < 0 else high}, and its dictionary has"
             f" {dictionary.null} texts: the array is damaged, make it again"

@@ -60,18 +60,6 @@ class Dictionary:
         valid[self.null] = False
         return Column(self.values.type, self.values.data, self.values.offsets, valid)
 
-    def has_texts(self, values: Column) -> bool:
-        """Whether a dictionary of some texts would be the same, code by code."""
-        mine, theirs = self.values.offsets, values.offsets
-        assert mine is not None and theirs is not None
-        if values.type != self.values.type or len(theirs) != len(mine) - 1:
-            return False
-        if not np.array_equal(mine[:-1] - mine[0], theirs - theirs[0]):
-            return False
-        here = self.values.data[mine[0] : mine[-1]]
-        there = values.data[theirs[0] : theirs[-1]]
-        return address_and_size(here) == address_and_size(there) or np.array_equal(here, there)
-
 
 class CodedColumn(Column):
     """Texts of a dictionary, by row; immutable.
@@ -172,8 +160,3 @@ class CodedColumn(Column):
 def coded_columns(columns: Sequence[Column | None]) -> dict[int, CodedColumn]:
     """Return those of some columns that are coded, by their places."""
     return {at: one for at, one in enumerate(columns) if isinstance(one, CodedColumn)}
-
-
-def address_and_size(array: Array) -> tuple[int, int]:
-    """Return where the memory of an array begins, and its bytes."""
-    return array.ctypes.data, array.nbytes

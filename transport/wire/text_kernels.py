@@ -1,4 +1,4 @@
-"""Whether the places of texts, and their bytes, can be trusted: compiled."""
+"""Whether the places of texts, their bytes, and their codes can be trusted: compiled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .kernels import pointer
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["FITTING", "MISPLACED", "NOT_ASCII", "offsets_fit", "state_of_texts"]
+__all__ = ["FITTING", "MISPLACED", "NOT_ASCII", "codes_fit", "offsets_fit", "state_of_texts"]
 
 FITTING = 0
 NOT_ASCII = 1
@@ -74,6 +74,16 @@ def state_of_texts(
     if looks and not _are_ascii(pool + first, last - first):
         return NOT_ASCII
     return FITTING
+
+
+@njit(numba.boolean(numba.int64, numba.int64, numba.int64), cache=True, nogil=True)
+def codes_fit(codes: int, rows: int, texts: int) -> bool:
+    """Whether codes, so many of int32 at an address, are all of a dictionary of `texts` texts."""
+    highest = np.uint32(0)
+    for code in carray(pointer(codes), rows, np.uint32):  # one below 0 is large
+        highest = max(highest, code)
+    fits: Any = rows == 0 or np.int64(highest) < texts
+    return bool(fits)
 
 
 def offsets_fit(offsets: npt.NDArray[np.int32], pool_bytes: int) -> bool:

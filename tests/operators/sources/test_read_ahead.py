@@ -102,6 +102,7 @@ def test_once_it_is_closed_nothing_is_read_and_no_thread_is_left():
 
     reading = read_ahead(batches())
     next(reading)
+    next(reading)  # which the thread has read
     reading.close()
     readers.remove(threading.current_thread())  # of the first batch
     assert len(readers) == 1

@@ -8,6 +8,7 @@ from whale_ray.transport.wire.text_kernels import (
     FITTING,
     MISPLACED,
     NOT_ASCII,
+    codes_fit,
     state_of_texts,
 )
 
@@ -53,3 +54,16 @@ def test_bytes_of_rows_are_known_after_times_and_an_origin_are_added() -> None:
     assert timed.nbytes == fresh.nbytes == counted + 8 * 3
     assert timed.with_times(times + 1).nbytes == fresh.nbytes
     assert timed.with_times(None).nbytes == counted
+
+
+def test_codes_outside_their_dictionary_are_found() -> None:
+    for codes, texts, fits in (
+        ([], 0, True),
+        ([0], 0, False),
+        ([0, 2, 1], 3, True),
+        ([0, 3, 1], 3, False),
+        ([2, -1, 0], 3, False),
+        ([-(1 << 31)], 3, False),
+    ):
+        held = np.array(codes, np.int32)
+        assert codes_fit(held.ctypes.data, len(held), texts) == fits
