@@ -18,8 +18,12 @@ SLOW_FIRST: Final = (
     "tests/whale_ray/spark/",
     "tests/simulation/",
     "tests/whale_ray/",
+    "tests/test_",
+    "tests/typing/",
+    "tests/operators/sinks/",
+    "tests/transport/",
 )
-"""Folders of files with few tests that take long each, since they start jobs, Ray or Spark."""
+"""Folders of files with tests that take long each: they start jobs, Ray, Spark or programs."""
 
 
 class SlowFilesFirst(LoadFileScheduling):
