@@ -175,14 +175,16 @@ class JoinStreams(SpanJoin):
         if self._join.only_left_columns and side == RIGHT:
             columns = columns.select(self._keys[RIGHT])
         part, at = columns, None
-        for visit in loop.kept:
-            rows = (visit.first, visit.stop)
-            if rows != at:  # the spans of a slice share its rows
+        for visit, rows in loop.kept:
+            whole = (visit.first, visit.stop)
+            if len(rows) < visit.stop - visit.first:
+                part, at = columns.take(rows), None
+            elif whole != at:  # the spans of a slice share its rows
+                at = whole
                 if order is not None:
-                    part = columns.take(order[slice(*rows)])
-                elif not part.owned:
-                    part = columns.copy()
-                at = rows
+                    part = columns.take(rows)
+                else:
+                    part = columns if columns.owned else columns.copy()
             visit.own.grow(part)
             self._rows_kept += part.num_rows
 

@@ -22,6 +22,7 @@ __all__ = [
     "BEGIN",
     "EMITS",
     "FIRST",
+    "FIRST_OF_KEY",
     "KEPT",
     "MARKS",
     "ONCE_KEPT",
@@ -45,13 +46,15 @@ FIRST, STOP, OWN, BEGIN, UNTIL, KEPT = range(6)
 VISIT_ENTRIES = 6
 """Of a visit: its rows in `order`, its table, its partners, and how many rows were kept of it."""
 
-VISIT, PARTNER, PLACE, CHAINED = range(4)
+VISIT, PARTNER, PLACE, CHAINED, CHOSEN = range(5)
 WAITS = -1
-"""Where to continue: visit, partner (WAITS: the visit is not begun), place in `order`, kept row."""
+"""Where to continue: visit, partner (WAITS: the visit is not begun), place in `order`, kept row;
+behind them how many rows have been kept."""
 
-ANY_DISTANCE, ONCE_NEW, ONCE_KEPT, MARKS, EMITS = (1 << bit for bit in range(5))
-"""Rules: all rows of spans join; a new row joins once; a kept one does; kept rows of pairs are
-marked; pairs are written (an anti join needs the marks alone)."""
+ANY_DISTANCE, ONCE_NEW, ONCE_KEPT, MARKS, EMITS, FIRST_OF_KEY = (1 << bit for bit in range(6))
+"""Rules: all rows of spans join; a new row joins once, and is not kept then; a kept one does; kept
+rows of pairs are marked; pairs are written (an anti join needs the marks alone); of each key only
+the first row is kept, as any of them serves."""
 
 
 @njit(cache=True, nogil=True)
@@ -70,6 +73,7 @@ def join_rows(
     rules: int,
     at: Any,
     matched: Any,
+    chosen: Any,
     found: Any,
     pairs: Any,
 ) -> int:
@@ -85,8 +89,10 @@ def join_rows(
         ends, pool: of their keys, see `KeyBytes`.
         lower, upper: bounds of kept time − new time, unless ANY_DISTANCE.
         rules: see there.
-        at: int64 (4,), where to begin, and after the call where to continue.
+        at: int64 (5,), where to begin, and after the call where to continue.
         matched: bool (n,), is used for the rows of `order`.
+        chosen: int64, as many as the visits have rows; is filled with the rows that are kept, those
+            of each visit behind those of the one before.
         found: int64 (partners,), is filled with the number of pairs with each.
         pairs: int64 (3, p), is filled: new row, kept row, the later of both times.
 
@@ -112,13 +118,11 @@ def join_rows(
                 return count
             at[PLACE] = first
         at[PARTNER] = WAITS
-        visits[visit, KEPT] = 0
-        if not (rules & ONCE_NEW and matched[first:stop].all()):
-            own = tables[visits[visit, OWN]]
-            if ends.size:
-                _keep_keys(own, order, first, stop, ends, pool)
-            _build(own, order, first, stop, hashes, times, nulls, matched)
-            visits[visit, KEPT] = stop - first
+        visits[visit, KEPT] = _build(
+            *(tables[visits[visit, OWN]], order, first, stop, hashes, times, nulls, ends, pool),
+            *(rules, matched, chosen[at[CHOSEN] :]),
+        )
+        at[CHOSEN] += visits[visit, KEPT]
     at[VISIT] = len(visits)
     return count
 
@@ -223,40 +227,57 @@ def _build(
     hashes: Any,
     times: Any,
     nulls: Any,
+    ends: Any,
+    pool: Any,
+    rules: int,
     matched: Any,
-) -> None:
-    """Add a visit's rows to their table, behind those that it has."""
-    behind = table[COUNT] + stop - first
-    heads, kept_hashes, kept_times, following, kept_matched = _arrays(table, behind)
+    chosen: Any,
+) -> int:
+    """Add a visit's rows to their table, behind those that it has; return how many are kept."""
+    begin = table[COUNT]
+    heads, kept_hashes, kept_times, following, kept_matched = _arrays(table, begin + stop - first)
+    kept_ends, kept_pool = _keys(table, begin + stop - first)
     mask = np.uint64(table[CHAINS] - 1)
-    here = np.uint64(table[COUNT])
+    once_new, first_of_key = bool(rules & ONCE_NEW), bool(rules & FIRST_OF_KEY)
+    count = np.uint64(0)
     for place in range(first, stop):
+        if once_new and matched[place]:
+            continue
         row = np.uint64(order[place])
         hashed = hashes[row]
+        chain = hashed & mask
+        if first_of_key:
+            there = np.int64(heads[chain])
+            while there >= 0:
+                kept = np.uint64(there)
+                if kept_hashes[kept] == hashed and (
+                    not ends.size or _is_same(ends, pool, row, kept_ends, kept_pool, kept)
+                ):
+                    break
+                there = np.int64(following[kept])
+            if there >= 0:
+                continue
+        here = np.uint64(begin) + count
         kept_hashes[here], kept_times[here] = hashed, times[row]
         kept_matched[here] = matched[place]
+        if ends.size:
+            _keep_key(row, here, ends, pool, kept_ends, kept_pool)
         if nulls.size and nulls[row]:
             following[here] = NOT_LINKED
         else:
-            chain = hashed & mask
             following[here] = heads[chain]
             heads[chain] = here
-        here += np.uint64(1)
-    table[COUNT] = behind
+        chosen[count] = row
+        count += np.uint64(1)
+    table[COUNT] = begin + np.int64(count)
+    return np.int64(count)
 
 
 @njit(nogil=True)
-def _keep_keys(table: Any, order: Any, first: int, stop: int, ends: Any, pool: Any) -> None:
-    """Add the keys of a visit's rows to those of their table."""
-    kept_ends, kept_pool = _keys(table, table[COUNT] + stop - first)
-    here = np.uint64(table[COUNT])
-    place = np.uint64(kept_ends[here])
-    for at in range(first, stop):
-        row = np.uint64(order[at])
-        begin = np.uint64(ends[row])
-        size = np.uint64(ends[row + np.uint64(1)]) - begin
-        for byte in range(size):
-            kept_pool[place + byte] = pool[begin + byte]
-        place += size
-        here += np.uint64(1)
-        kept_ends[here] = place
+def _keep_key(row: Any, here: Any, ends: Any, pool: Any, kept_ends: Any, kept_pool: Any) -> None:
+    """Add the key of a row to those of a table, which has rows up to this one."""
+    place, begin = np.uint64(kept_ends[here]), np.uint64(ends[row])
+    size = np.uint64(ends[row + np.uint64(1)]) - begin
+    for byte in range(size):
+        kept_pool[place + byte] = pool[begin + byte]
+    kept_ends[here + np.uint64(1)] = place + size

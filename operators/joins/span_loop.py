@@ -19,6 +19,7 @@ from .span_kernels import (
     BEGIN,
     EMITS,
     FIRST,
+    FIRST_OF_KEY,
     KEPT,
     MARKS,
     ONCE_KEPT,
@@ -98,6 +99,8 @@ def rules_of(how: str, *, of_left: bool, any_distance: bool, marks: bool) -> int
     rules = (ANY_DISTANCE if any_distance else 0) | (0 if how == "anti" else EMITS)
     if once:
         rules |= ONCE_NEW if of_left else ONCE_KEPT | MARKS
+        if any_distance and not of_left:
+            rules |= FIRST_OF_KEY
     return rules | (MARKS if marks else 0)
 
 
@@ -115,6 +118,7 @@ class SpanLoop:
         self._partners = [table for visit in visits for table in visit.partners]
         self._spans = np.array([visit.span for visit in visits for _ in visit.partners], np.int64)
         self._table = np.empty((len(visits), VISIT_ENTRIES), np.int64)
+        self._chosen = np.empty(sum(visit.stop - visit.first for visit in visits), np.int64)
 
     def pairs(
         self,
@@ -129,26 +133,26 @@ class SpanLoop:
         lower, upper = distance_ns or (0, 0)
         nulls = np.empty(0, np.bool_) if nulls is None else nulls
         tables, partners = self._tables()
-        at = np.array([0, WAITS, 0, END], np.int64)
+        at = np.array([0, WAITS, 0, END, 0], np.int64)
         matched, found = np.empty(len(self._order), np.bool_), np.empty(len(partners), np.int64)
         room = min(max(len(self._order), _PAIRS_MIN), PAIRS_MAX)
         while at[VISIT] < len(self._visits):
             pairs = np.empty((3, room if rules & EMITS else 0), np.int64)
             count = join_rows(
                 *(self._table, partners, tables, self._order, hashes, times, nulls),
-                *(keys.ends, keys.pool, lower, upper, rules, at, matched, found, pairs),
+                *(keys.ends, keys.pool, lower, upper, rules, at, matched, self._chosen, found, pairs),
             )
             if count:
                 yield self._found(pairs[:, :count], found)
 
     @property
-    def kept(self) -> Iterator[Visit]:
-        """The visits whose rows were added to the index of what keeps them."""
-        return (
-            visit
-            for visit, kept in zip(self._visits, self._table[:, KEPT].tolist(), strict=True)
-            if kept
-        )
+    def kept(self) -> Iterator[tuple[Visit, Int64s]]:
+        """The visits of which rows were added to the index of what keeps them, with these rows."""
+        stop = 0
+        for visit, kept in zip(self._visits, self._table[:, KEPT].tolist(), strict=True):
+            first, stop = stop, stop + kept
+            if kept:
+                yield visit, self._chosen[first:stop]
 
     def _tables(self) -> tuple[Int64s, Int64s]:
         """Return where all tables are, each once, and those of the partners; fill the visits'."""

@@ -321,6 +321,31 @@ def test_spans_of_single_rows_take_little_memory():
     assert budget.used_bytes == 0
 
 
+@pytest.mark.parametrize("how", ["semi", "anti"])
+@pytest.mark.parametrize("types", [("int32",), ("string",)])
+def test_a_semi_or_anti_join_keeps_a_right_row_of_each_key_and_window(types, how):
+    """Any of them serves; a left row that has found one is not kept at all."""
+    keys = [(at,) if types == ("int32",) else (f"k{at}",) for at in range(12)]
+    process = JoinStreams(join_of(types, TimeWindow("", 10 * MS, 10 * MS, 0), how))
+    process.open(instance_context(operator_id="join"))
+    left, right = schemas_of(types)
+    out = Emitted()
+    rights = [(at, Event(1, at % 20 * MS, keys[at % 10])) for at in range(200)]
+    for first in range(0, 200, 50):
+        process.on_right(batch_of(rights[first : first + 50], right), out)
+    process.on_left(batch_of([(at, Event(LEFT, MS, keys[at])) for at in range(12)], left), out)
+    kept = list(process.dump(np.arange(instance_context().virtual_nodes)))
+    names = [set(batch.schema.names) for batch in kept]
+    rows_of = {
+        side: sum(batch.num_rows for batch, has in zip(kept, names, strict=True) if side in has)
+        for side in ("#left joined", "#right joined")
+    }
+    assert rows_of == {"#left joined": 2, "#right joined": 20}
+    process.close(out)
+    found = range(10) if how == "semi" else (10, 11)
+    assert sorted(row["n"] for row in out.rows) == list(found)
+
+
 def test_columns_that_clash_are_refused_when_only_rows_tell_them():
     join = Join((("a0", "b0"),), TimeInterval(0, SECOND))
     process, out = JoinStreams(join), Emitted()
