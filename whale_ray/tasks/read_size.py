@@ -3,9 +3,9 @@
 A read and all that is fused after the source is one turn of a worker, and markers, other sources
 and other operators wait for its end. So it is short where functions of Python take each row. Where
 rows are read and computed with in columns, a turn of few rows is mostly calls: there it has more.
-While the markers of a checkpoint are on their way through a worker, and shortly before, it reads an
-eighth of that: a marker waits behind what is in its ring, and behind a read for each turn that this
-takes.
+While the markers of a checkpoint are on their way through a worker, and shortly before, it reads a
+part of that (`worker.epoch_schedule`): a marker waits behind what is in its ring, and behind a read
+for each turn that this takes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ __all__ = ["ROWS", "ROWS_IN_COLUMNS", "ReadSize", "read_size"]
 
 ROWS = 8192
 ROWS_IN_COLUMNS = 65_536
-HURRIED_SHARE = 8
 READ_BYTES = 4 << 20
 """Larger reads leave the processor's caches, and wait as copies where an edge has no room."""
 
@@ -37,18 +36,19 @@ class ReadSize:
     """The rows of a read: so many that they fill `READ_BYTES`, within two bounds.
 
     Attributes:
-        hurried: whether markers wait for the end of each read, or soon will.
+        divisor: by how much a read is divided; more than 1 while markers wait for its end, or soon
+            will.
     """
 
     def __init__(self, least: int, most: int) -> None:
         self._least, self._most = least, most
         self._rows = least
-        self.hurried = False
+        self.divisor = 1
 
     @property
     def rows(self) -> int:
         """The rows of the next read."""
-        return max(1, self._rows // HURRIED_SHARE) if self.hurried else self._rows
+        return max(1, self._rows // self.divisor)
 
     def note(self, batch: Batch) -> None:
         """Learn from a batch that was read how wide its rows are."""

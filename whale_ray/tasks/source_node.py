@@ -100,9 +100,9 @@ class SourceNode(Node):
         """Read no more, and do not end unless it is drained."""
         self._suspended = True
 
-    def hurry(self, hurried: bool) -> None:
+    def hurry(self, divisor: int) -> None:
         """See `Node.hurry`."""
-        self._read_size.hurried = hurried
+        self._read_size.divisor = divisor
 
     def poll(self, now_ns: int) -> bool:
         """Read and pass on one batch if there is one; return whether anything happened."""

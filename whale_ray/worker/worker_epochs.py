@@ -61,7 +61,7 @@ class WorkerEpochs:
         self._tasks = tuple(tasks)
         self._epoch: int | None = None  # whose markers some stage here lacks
         self._schedule = schedule
-        self._hurried = False
+        self._divisor = 1  # of what sources read
         self._kept = kept
         self._lock = threading.Lock()
         # The latest of each kind: the controller leads one epoch at a time.
@@ -138,15 +138,16 @@ class WorkerEpochs:
         epoch = self._epoch
         if epoch is not None and all(one.ended or one.behind >= epoch for one in self._stages):
             self._epoch = None
-        self._hurry(self._schedule.is_near(now_ns) or self._epoch is not None)
+        hurries = self._schedule.is_near(now_ns) or self._epoch is not None
+        self._hurry(self._schedule.read_divisor if hurries else 1)
         return moved
 
-    def _hurry(self, hurried: bool) -> None:
+    def _hurry(self, divisor: int) -> None:
         """Let sources read little while markers of an epoch are on their way, or soon will be."""
-        if hurried != self._hurried:
-            self._hurried = hurried
+        if divisor != self._divisor:
+            self._divisor = divisor
             for task in self._tasks:
-                task.hurry(hurried)
+                task.hurry(divisor)
 
 
 def _producers(plan: PhysicalPlan, stage: int, worker: int) -> dict[int, tuple[int, ...]]:

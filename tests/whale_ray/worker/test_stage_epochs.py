@@ -168,7 +168,7 @@ def test_sources_read_little_until_the_markers_have_come_everywhere_or_do_not_co
     with EpochJob(two_stages(record), 2, record, SETTINGS) as job:
         (usual,) = reads_of(job)
         job.tell_all(InjectMarker(1))
-        assert reads_of(job) == {usual // 8}
+        assert reads_of(job) == {usual // 4}
         while not job.is_whole(1):
             job.turn()
         assert reads_of(job) == {usual}
@@ -227,19 +227,20 @@ def test_sources_read_little_when_an_epoch_is_near() -> None:
         assert exchanges_in_a_row(job.plan) == 1
         (usual,) = reads_at(5_000)
         assert reads_at(5_000 + near_ms - 1) == {usual}
-        assert reads_at(5_000 + near_ms) == {usual // 8}
+        assert reads_at(5_000 + near_ms) == {usual // 4}
         job.tell_all(InjectMarker(1))
-        assert reads_at(6_010) == {usual // 8}
+        assert reads_at(6_010) == {usual // 4}
         while not job.is_whole(1):
             job.turn()
         assert reads_at(6_900) == {usual}
-        assert reads_at(6_010 + near_ms) == {usual // 8}
+        assert reads_at(6_010 + near_ms) == {usual // 4}
         assert reads_at(6_010 + 2_000 - near_ms) == {usual}, "it is late: nobody knows how late"
 
 
 def test_a_job_whose_rings_may_be_full_reads_as_much_before_an_epoch_as_ever() -> None:
     schedule = EpochSchedule(1_000, 0)
     assert not any(schedule.is_near(now) for now in range(3_000))
+    assert (schedule.read_divisor, EpochSchedule(1_000, 0, exchanges=2).read_divisor) == (4, 8)
     short = EpochSchedule(80, 1_000)
     assert [now for now in range(200) if short.is_near(now)] == list(range(70, 90))
 
