@@ -140,7 +140,8 @@ class SpanLoop:
             pairs = np.empty((3, room if rules & EMITS else 0), np.int64)
             count = join_rows(
                 *(self._table, partners, tables, self._order, hashes, times, nulls),
-                *(keys.ends, keys.pool, lower, upper, rules, at, matched, self._chosen, found, pairs),
+                *(keys.ends, keys.pool, lower, upper, rules, at, matched),
+                *(self._chosen, found, pairs),
             )
             if count:
                 yield self._found(pairs[:, :count], found)
