@@ -269,8 +269,8 @@ def _build(
             heads[chain] = here
         chosen[count] = row
         count += np.uint64(1)
-    table[COUNT] = begin + np.int64(count)
-    return np.int64(count)
+    table[COUNT] += np.int64(count)
+    return table[COUNT] - begin
 
 
 @njit(nogil=True)
