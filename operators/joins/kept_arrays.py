@@ -31,6 +31,7 @@ class KeptArrays:
     def __init__(self, **arrays: Array) -> None:
         self._arrays = arrays
         self._pages: PageFile | None = None
+        self._bytes = sum(array.nbytes for array in arrays.values())
         self.version = 0
 
     def __getitem__(self, name: str) -> Array:
@@ -47,15 +48,13 @@ class KeptArrays:
         """Bytes on the disk."""
         return self._bytes if self._pages else 0
 
-    @property
-    def _bytes(self) -> int:
-        return sum(array.nbytes for array in self._arrays.values())
-
     def resize(self, name: str, size: int, used: int) -> None:
         """Let an array have room for `size` values, whose first `used` ones stay."""
         before = self._arrays[name]
         after = self._arrays[name] = self.made(size, before.dtype)
-        after[:used] = before[:used]
+        if used:
+            after[:used] = before[:used]
+        self._bytes += after.nbytes - before.nbytes
         self.version += 1
 
     def made(self, size: int, dtype: Any) -> Array:

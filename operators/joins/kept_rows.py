@@ -122,8 +122,9 @@ class KeptRows:
             self._reserve_keys(key_bytes)
         if self._count + rows > len(self.index["heads"]):
             self.index.resize("heads", 2 * _power_of_two(self._count + rows), 0)
-            self.index["heads"][:] = END
-            self._link(0, self._count)
+            self.index["heads"].fill(END)
+            if self._count:
+                self._link(0, self._count)
 
     def _link(self, first: int, stop: int) -> None:
         index = self.index
