@@ -31,7 +31,7 @@ JOB = """
     kind, folder = sys.argv[1], sys.argv[2]
     rows = [{"n": n, "word": HOSTILE} for n in range(2000)]
     if kind == "running":
-        rows = [item for row in rows * 100 for item in (row, Pause(1))]
+        rows = [item for row in rows * 100 for item in (row, Pause(10))]
 
     class Total(whale.Process):
         def open(self, context):
@@ -73,7 +73,10 @@ def run_job(kind: str, place: Path, *, wait: bool = True) -> subprocess.Popen[st
 
 @contextmanager
 def job_under_way(place: Path) -> Iterator[subprocess.Popen[str]]:
-    """Run the job that goes on for minutes; kill it if it has not ended by then."""
+    """Run the job that goes on for half an hour; kill it if it has not ended by then.
+
+    A test ends it sooner, and on a loaded machine takes minutes itself.
+    """
     with run_job("running", place, wait=False) as process:
         try:
             yield process
