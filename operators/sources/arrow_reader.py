@@ -181,34 +181,30 @@ def check_supported(schema: pa.Schema, where: str, *, may_leave_out: bool = True
                 raise InputError(msg) from None
 
 
-def check_columns(batch: pa.RecordBatch, names: Sequence[str], path: str, of: str) -> None:
+def check_column(path: str, of: str, name: str, column: pa.Array) -> None:
     """Refuse values that lie outside their column's memory, and texts that are not UTF-8.
 
     Whoever reads them trusts both; writers of files do not check the latter.
 
     Args:
-        batch: the rows.
-        names: the columns that are read.
         path: the file.
         of: its format, for messages.
+        name: the column's.
+        column: its rows.
 
     Raises:
         InputError: it names the file and the column.
     """
-    for name in names:
-        column = batch.column(name)
-        if not len(column):
-            continue
-        fault = _fault_of(column)
-        if fault is not None:
-            is_text, reason = fault
-            msg = (
-                f"{path}: the text column {name!r} holds bytes that are not UTF-8 ({reason}); "
-                "write it as binary, or in UTF-8"
-                if is_text
-                else f"{path}: the {of} file is damaged (column {name!r}: {reason}); write it again"
-            )
-            raise InputError(msg)
+    fault = _fault_of(column) if len(column) else None
+    if fault is not None:
+        is_text, reason = fault
+        msg = (
+            f"{path}: the text column {name!r} holds bytes that are not UTF-8 ({reason}); "
+            "write it as binary, or in UTF-8"
+            if is_text
+            else f"{path}: the {of} file is damaged (column {name!r}: {reason}); write it again"
+        )
+        raise InputError(msg)
 
 
 def _fault_of(column: pa.Array) -> tuple[bool, str] | None:

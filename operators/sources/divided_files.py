@@ -6,11 +6,13 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from .arrow_reader import (
     ArrowReader,
     check_alike,
+    check_column,
     check_supported,
     coded_names,
     kept_columns,
@@ -53,6 +55,9 @@ class DividedFiles(Source, Generic[OpenFile]):
     paths: FileSet
     columns: tuple[str, ...] | None = None
 
+    format: ClassVar[str]
+    """Of the files, for messages."""
+
     in_columns = True
 
     @abstractmethod
@@ -73,7 +78,7 @@ class DividedFiles(Source, Generic[OpenFile]):
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file's units that `progress` has left, and keep `progress`.
 
-        They are checked, see `check_columns`, and may have other columns, too.
+        They may have other columns, too.
 
         Args:
             file: open.
@@ -164,9 +169,9 @@ class DividedFiles(Source, Generic[OpenFile]):
                 passed.begin(number)
                 progress.facts.update(passed.facts(), at=[number, first_unit])
                 stop = first_unit + self.units_in(file)
-                units = range(first_unit, stop)
+                units, check = range(first_unit, stop), partial(check_column, path, self.format)
                 for data in self.read_units(file, path, units, expected, progress):
-                    yield batches.batch(data, expected)
+                    yield batches.batch(data, expected, check)
                 first_unit = stop
         passed.end()
         progress.facts.update(passed.facts())

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from ...configs.errors import InputError
 from ..arguments import columns_to_read
-from .arrow_reader import check_columns
 from .base import Source
 from .divided_files import DividedFiles
 from .files import FileSet, PathLike, check_likeness, likeness
@@ -26,6 +25,8 @@ _PIECE_ROWS = 1 << 16
 @dataclass(frozen=True)
 class IpcSource(DividedFiles[MappedIpc]):
     """A source of Arrow IPC files; record batches are assigned to instances round-robin."""
+
+    format = "Arrow IPC"
 
     def open_file(self, path: str) -> MappedIpc:
         """Map a file."""
@@ -45,8 +46,7 @@ class IpcSource(DividedFiles[MappedIpc]):
         """Yield the rows of the record batches that are left, from the next row on."""
         left = list(progress.units(units.start, units.stop))
         numbers = [unit - units.start for unit, _ in left]
-        names = schema.names
-        found = file.batches(numbers, names)
+        found = file.batches(numbers, schema.names)
         now = likeness(path)
         for (unit, place), (_, batch) in zip(left, found, strict=True):
             rows = 0
@@ -58,7 +58,6 @@ class IpcSource(DividedFiles[MappedIpc]):
                 is_whole = start == 0 and batch.num_rows <= _PIECE_ROWS
                 piece = batch if is_whole else batch.slice(start, _PIECE_ROWS)
                 progress.move(start)
-                check_columns(piece, names, path, "Arrow IPC")
                 yield piece
 
     def resumption(self) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...configs.errors import InputError
 from ..arguments import columns_to_read
-from .arrow_reader import check_columns, first_line
+from .arrow_reader import first_line
 from .base import Source
 from .divided_files import DividedFiles
 from .files import FileSet, PathLike, check_likeness, likeness
@@ -36,6 +36,8 @@ _CODED_GROUP_ROWS_MIN = 1 << 12
 @dataclass(frozen=True)
 class ParquetSource(DividedFiles["pq.ParquetFile"]):
     """A source of Parquet files; row groups are assigned to instances round-robin."""
+
+    format = "Parquet"
 
     def open_file(self, path: str) -> pq.ParquetFile:
         """Open a file, and read its footer."""
@@ -103,7 +105,6 @@ def _read(
                 continue
             some = batch.slice(skip - begin) if begin < skip else batch
             progress.move(max(begin, skip))
-            check_columns(some, names, path, "Parquet")
             yield some
     except (pa.ArrowException, OSError) as error:
         msg = f"{path}: the Parquet file is damaged ({first_line(error)}); write it again"

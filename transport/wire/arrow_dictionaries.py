@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -51,13 +52,19 @@ class DictionaryBatches:
         self._schema = Schema(())
         self._steps: list[_Step] = []
 
-    def batch(self, data: pa.RecordBatch, wanted: pa.Schema | None = None) -> Batch:
+    def batch(
+        self,
+        data: pa.RecordBatch,
+        wanted: pa.Schema | None = None,
+        check: Callable[[str, pa.Array], None] | None = None,
+    ) -> Batch:
         """Return the rows, `owned`; their memory is a source's. See `batch_from_arrow`.
 
         Args:
             data: the rows, and maybe other columns.
             wanted: the columns and their plain types, to which others are cast; None: those of
                 `data`.
+            check: takes the name and the array of each column first, and may raise.
         """
         found = data.schema
         wanted = found if wanted is None else wanted
@@ -67,7 +74,12 @@ class DictionaryBatches:
             self._steps = [
                 _step(found, field, plain.type) for field, plain in zip(wanted, schema, strict=True)
             ]
-        columns = [self._column(data.column(one.at), one) for one in self._steps]
+        columns = []
+        for step in self._steps:
+            array = data.column(step.at)
+            if check is not None:
+                check(step.name, array)
+            columns.append(self._column(array, step))
         return Batch(self._schema, columns, data.num_rows)
 
     def _column(self, array: pa.Array, step: _Step) -> Column:
