@@ -50,6 +50,34 @@ class _Call(Generic[T]):
         return min(now_ns + max(POLL_NS, (now_ns - self.begun_ns) // 2), self.deadline_ns)
 
 
+def carry_out_within(call: Callable[[], None], who: str, timeout_s: float, clock: Clock) -> None:
+    """Carry out a call in a thread of its own, and leave it behind if it hangs.
+
+    Raises:
+        OutputError: `who` did not answer in time.
+        BaseException: what the call raised.
+    """
+    if not isinstance(clock, SystemClock):
+        return call()
+    raised: list[BaseException] = []
+
+    def carry_out() -> None:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001  # whatever a user's sink raises
+            raised.append(error)
+
+    thread = threading.Thread(target=carry_out, name=f"waits for {who}", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if raised:
+        raise raised[0]
+    if thread.is_alive():
+        msg = f"{who} did not answer within {timeout_s:.0f} s"
+        raise OutputError(msg)
+    return None
+
+
 class Background(Generic[T]):
     """Carries out one call at a time of each kind, in a thread of its own.
 

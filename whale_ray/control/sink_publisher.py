@@ -6,13 +6,16 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 from ..configs.errors import WhaleError
 from ..operators.sinks.base import CommitId, Sink, SinkResult, Staged
 from ..plan.assignment import Assignment, job_is_bounded, output_token
 from ..plan.logical import OperatorKind
+from ..transport.clock import Clock
 from ..worker.staged_output import StagedOutput
+from .background import carry_out_within
 from .controller_events import Published, StepResult
 from .failures import as_whale_error, attributed_to, logged
 from .outputs import staged_of, warn_without_columns
@@ -21,6 +24,9 @@ StagedParts = Mapping[str, Sequence[Staged]]
 """What sinks have staged, by their ids."""
 
 _log = logging.getLogger(__name__)
+
+_DROP_TIMEOUT_S = 30.0
+"""How long the end of a job waits for sinks to remove what no checkpoint names."""
 
 _NOTHING: StagedParts = MappingProxyType({})
 
@@ -103,6 +109,16 @@ class SinkPublisher:
         if self._unprepared is None:
             self._has_begun = True
             self.recover(staged)
+
+    def drop(self, attempt: int, staged: StagedParts | None, clock: Clock) -> None:
+        """Remove what a job that has ended staged, but for what its newest epoch names, if any.
+
+        Raises:
+            OutputError: a disk or a server does not answer, which must not keep the job from its
+                end: what was staged stays there, until the job is resumed.
+        """
+        drop = partial(self.discard, attempt) if staged is None else partial(self.keep_only, staged)
+        carry_out_within(drop, "a sink", _DROP_TIMEOUT_S, clock)
 
     @contextmanager
     def _preparing(self, name: str) -> Iterator[None]:

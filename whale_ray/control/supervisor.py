@@ -474,11 +474,10 @@ class Supervisor:
             self._publisher.discard(attempt)
             return
         with logged("remove what no checkpoint names"):
-            self._epochs.writer.settle()
-            if self._epochs.writer.manifest is None:
-                self._publisher.discard(attempt)
-            else:
-                self._publisher.keep_only(self._epochs.writer.staged())
+            writer = self._epochs.writer
+            writer.settle()
+            staged = None if writer.manifest is None else writer.staged()
+            self._publisher.drop(attempt, staged, self._clock)
 
     def _finish(self, end: e.End) -> None:
         checkpoint = ""

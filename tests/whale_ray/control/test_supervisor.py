@@ -22,12 +22,14 @@ from whale_ray.configs.errors import (
     AttemptLostError,
     Interrupted,
     JobError,
+    OutputError,
     ResourceError,
     SegmentGoneError,
     UserFunctionError,
     WhaleError,
 )
 from whale_ray.configs.settings import Settings
+from whale_ray.control import sink_publisher
 from whale_ray.control.attempt_steps import STEPS
 from whale_ray.control.controller import JobPhase
 from whale_ray.control.controller_events import Raised, Returned, StopRequested
@@ -36,6 +38,7 @@ from whale_ray.control.fleet import (
     SnapshotTaken,
 )
 from whale_ray.control.journal import Entry, Journal
+from whale_ray.control.sink_publisher import SinkPublisher
 from whale_ray.control.snapshots import SnapshotHistory
 from whale_ray.control.supervisor import ALIVE, Supervisor
 from whale_ray.deployment.envelope import seal, unseal
@@ -52,7 +55,7 @@ from whale_ray.operators.sinks.collect import CollectSink
 from whale_ray.plan.assignment import (
     Assignment,
 )
-from whale_ray.transport.clock import VirtualClock
+from whale_ray.transport.clock import SystemClock, VirtualClock
 from whale_ray.worker.worker import Worker
 
 
@@ -134,6 +137,19 @@ def test_a_sink_that_cannot_discard_does_not_hide_why_the_job_failed(no_leaks: N
     assert isinstance(outcome.error, JobError)
     assert "KeyError: 'no such store'" in str(outcome.error)
     assert len(sink.discarded) == 1
+
+
+def test_the_end_of_a_job_does_not_wait_for_a_disk_that_hangs(
+    monkeypatch: pytest.MonkeyPatch, no_leaks: None
+) -> None:
+    sink, answers = Trouble("nowhere"), threading.Event()
+    monkeypatch.setattr(Trouble, "discard", lambda *_: answers.wait())
+    monkeypatch.setattr(sink_publisher, "_DROP_TIMEOUT_S", 0.01)
+    publisher = SinkPublisher(assignment_of(sink), lambda: None)
+    publisher.prepare()
+    with pytest.raises(OutputError, match="a sink did not answer within 0 s"):
+        publisher.drop(0, None, SystemClock())
+    answers.set()
 
 
 def test_collected_rows_are_not_written_into_the_journal(no_leaks: None) -> None:
