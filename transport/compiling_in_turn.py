@@ -8,8 +8,9 @@ byte, the function's name says. Locks of `fcntl.lockf` belong to a process, end 
 inherited by what it forks. Whoever has waited for too long, as for a process that is stopped in a
 debugger, compiles the function itself; so does every process where the file cannot be locked.
 
-Only the outermost of functions that call each other is locked, by a process that holds numba's own
-lock, so that no two processes wait for each other.
+Only the outermost of functions that call each other is locked, by a thread that holds numba's own
+lock until it has unlocked it. So no two processes wait for each other, and a process has locked one
+function at most: to close a file ends all locks that the process has on it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import threading
 from contextlib import suppress
 from typing import Any, Final
 from zlib import crc32
+
+from numba.core.compiler_lock import global_compiler_lock
 
 from .clock import Clock, SystemClock
 
@@ -58,14 +61,15 @@ def compile_in_turn(dispatcher: Any, clock: Clock | None = None) -> None:
         return None if _turn.locked is None else look(signature, target)
 
     def compiles(signature: object) -> Any:
-        _turn.depth += 1
-        try:
-            return compile_version(signature)
-        finally:
-            _turn.depth -= 1
-            if not _turn.depth and _turn.locked is not None:
-                os.close(_turn.locked)  # this unlocks it
-                _turn.locked = None
+        with global_compiler_lock:
+            _turn.depth += 1
+            try:
+                return compile_version(signature)
+            finally:
+                _turn.depth -= 1
+                if not _turn.depth and _turn.locked is not None:
+                    os.close(_turn.locked)  # this unlocks it
+                    _turn.locked = None
 
     cache.load_overload, dispatcher.compile = looks, compiles
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from numba.core import config
+from numba.core.compiler_lock import global_compiler_lock
 
 from whale_ray.testing import VirtualClock
 from whale_ray.transport import compiling_in_turn
@@ -119,3 +120,19 @@ def test_nothing_stays_open(load: Callable[[], Any]) -> None:
     before = set(os.listdir("/proc/self/fd"))
     assert load()(4) == 8
     assert set(os.listdir("/proc/self/fd")) <= before
+
+
+def test_no_other_thread_locks_a_function_before_this_one_is_unlocked(
+    load: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To close the file would end the lock of the other one, too."""
+    doubled, close = load(), os.close
+    compiles: list[bool] = []
+
+    def note(file: int) -> None:
+        compiles.append(global_compiler_lock.is_locked())
+        close(file)
+
+    monkeypatch.setattr(os, "close", note)
+    doubled.compile("int64(int64)")
+    assert compiles and all(compiles)
