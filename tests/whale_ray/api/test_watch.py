@@ -109,11 +109,12 @@ def test_the_last_line_of_a_short_run_has_its_totals() -> None:
 @pytest.mark.parametrize(
     ("facts", "told"),
     [
-        ({}, "it published nothing; run it again for all rows"),
+        ({}, "sinks that publish at its end published nothing; run it again for all rows"),
         ({"bounded": False}, "its output is what it had published; run it again for all rows"),
         (
             {"checkpoint": "/data/17"},
-            "it published nothing; restore='/data/17' goes on from its newest checkpoint",
+            "sinks that publish at its end published nothing; "
+            "restore='/data/17' goes on from its newest checkpoint",
         ),
     ],
 )
