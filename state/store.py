@@ -14,7 +14,8 @@ keys that change at random, chunks of old ones are never all dead.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,11 +31,13 @@ from .key_passes import KeyPasses
 from .keys import virtual_node_of
 from .log import ChunkLog
 from .node_transfer import export_nodes, import_nodes
-from .one_key import OneKey
 from .page_fetching import PageFetcher
 from .records import RecordLayout
 from .segments import RecordChunks
 from .store_values import StoreValues
+
+if TYPE_CHECKING:
+    from .one_key import OneKey
 
 __all__ = ["KeyedStore"]
 
@@ -94,7 +97,6 @@ class KeyedStore(StoreValues):
         self.heap = ValueHeap(self._log, self._at)
         self._chunks = RecordChunks(self._log, self._at, size, count, name)
         self._images = RecordImages(self._log, self._at, size)
-        self._one = OneKey(self._place, self._at, layout.fixed_words)
         self._seals, self._cleared = [], []
         self._table = IndexTable(self._place, self._at, self._log)
         self._fetcher = PageFetcher(self._place, self._at, self._log, self._table)
@@ -171,6 +173,12 @@ class KeyedStore(StoreValues):
             words: uint64 (n, key columns).
         """
         return self._find_or_insert(hashes, words.ctypes.data, _NO_NULLS)
+
+    @cached_property
+    def _one(self) -> OneKey:
+        from .one_key import OneKey  # which loads its machine code; only handles need it
+
+        return OneKey(self._place, self._at, self.layout.fixed_words)
 
     def find_one(self, *words: int) -> int:
         """Return the record of one key as `find` does; all key columns are 64-bit integers."""

@@ -46,6 +46,7 @@ _SEND_TIMEOUT_S = 60.0
 _LOADED = (
     "...worker.worker",
     "...state.store",
+    "...state.one_key",
     "...operators.expressions.emitters.comparisons",
     "...operators.joins.broadcast_table",
     "...operators.joins.join_streams",
