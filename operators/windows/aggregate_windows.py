@@ -27,7 +27,7 @@ from .deltas import DeltaForm, delta_columns
 from .group_memtable import GroupMemtable, report_none
 from .group_state import CHANGED, GroupState
 from .grouping import SLICE
-from .held_deltas import HeldDeltas
+from .held_deltas import EndedDeltas, HeldDeltas
 from .overlapping_windows import OverlappingWindows, merge_order
 from .sealed_windows import dated
 from .slice_stores import scan_together
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ...state.budget import StateBudget
     from ...transport.wire.types import Schema
     from .dumped_groups import DumpedGroups
-    from .overlapping_windows import AnyGroups
+    from .overlapping_windows import MergedGroups
 
 __all__ = ["AggregateWindows"]
 
@@ -105,6 +105,8 @@ class AggregateWindows(TimeWindows):
             msg = f"{self._context.operator_id}: a watermark came before the deltas behind it"
             raise AssertionError(msg)
         self._note_time(batch)
+        if self._may_hold and self._held.take(batch, slices, self._context):
+            return
         self._merge_held()
         if not self._may_hold or not self._held.take(batch, slices, self._context):
             self._merge_into(self._taking(batch, slices), batch, slices)
@@ -164,52 +166,44 @@ class AggregateWindows(TimeWindows):
             whole = self._whole_windows(watermark_ns)
             yield from super()._fire(watermark_ns, out)
             if whole is not None:
-                yield from self._emit_deltas(*whole, out)
+                yield from self._emit_deltas(whole, out)
 
-    def _whole_windows(self, watermark_ns: int) -> tuple[Batch, Int64s] | None:
+    def _whole_windows(self, watermark_ns: int) -> EndedDeltas | None:
         """Return the deltas that wait and are all that windows have which end now; merge others.
 
-        Most windows of an aggregate that gets the deltas of one producer are such ones: they need
-        no index, and no memory for their groups. The deltas come by window, with their slices.
+        Most windows of an aggregate that gets deltas are such ones: they need no index, and no
+        memory for their groups.
         """
-        first = self._slices.first_unfired(watermark_ns)
-        found = self._held.give_back_ended(first, self._open_slices(), self._asked.keys)
-        if found is None:
+        if self._held.is_empty:
             return None
-        whole, (others, slices) = found
-        if len(slices):
-            self._merge_into(self._state, others, slices)
-        return whole if len(whole[1]) else None
+        first = self._slices.first_unfired(watermark_ns)
+        whole, others = self._held.give_back_ended(first, self._state, self._asked.keys)
+        if others is not None:
+            self._merge_into(self._state, *others)
+        return whole
 
-    def _emit_deltas(self, deltas: Batch, windows: Int64s, out: Output) -> Iterator[int]:
-        """Emit the rows of windows that are single slices, each group of which is one delta."""
-        groups = self._state.dumped(deltas)
-        ones, counts = np.unique(windows, return_counts=True)
-        keys = deltas.select(self._asked.keys).with_times(None)
-        yield from self._emit_rows_of(
-            groups,
-            np.arange(len(windows)),
-            lambda part: keys.slice(int(part[0]), int(part[-1]) + 1),
-            (ones.tolist(), counts),
-            out,
-        )
+    def _emit_deltas(self, ended: EndedDeltas, out: Output) -> Iterator[int]:
+        """Emit the rows of windows that are single slices, of which these are all deltas."""
+        keys_of = partial(ended.keys_of, self._asked.keys)
+        with self._results.naming(lambda: keys_of(ended.again)):
+            groups = ended.merged(self._state)
+        windows = ended.windows[ended.firsts]
+        yield from self._emit_rows_of(groups, ended.firsts, keys_of, windows, out)
 
     def _emit_rows_of(
         self,
-        groups: GroupState | DumpedGroups,
+        groups: GroupState | DumpedGroups | MergedGroups,
         slots: Int64s,
         keys_of: Callable[[Int64s], Batch],
-        windows: tuple[Sequence[int], Sequence[int] | Int64s],
+        windows: Int64s,
         out: Output,
     ) -> Iterator[int]:
-        """Emit the rows of windows, so many groups of each; yield as `_emit_window`."""
-        numbers, counts = windows
-        starts = np.repeat([self._slices.start_ns(one) for one in numbers], counts)
-        ends = np.repeat([self._slices.end_ns(one) for one in numbers], counts)
+        """Emit the rows of groups, each of its window; yield as `_emit_window`."""
+        starts, ends = self._slices.bounds_ns(windows)
         for rows in pieces_of(np.arange(len(slots))):
             part = slots[rows]
             found = self._results.rows(keys_of(part), groups, part, starts[rows], ends[rows])
-            out.emit(found, np.maximum(ends[rows] - 1, self._watermark_ns + 1))
+            out.emit(found, self._times_of(ends[rows]))
             yield len(rows)
 
     # -- taking rows --------------------------------------------------------------------------
@@ -398,23 +392,34 @@ class AggregateWindows(TimeWindows):
             for slots in self._state.by_place(self._state.scan(slices[0])):
                 yield from self._emit(self._state, slots, window, out)
             return
-        found = self._overlapping.merged(self._state, slices, self._results.naming)
-        if found is not None:
-            yield from self._emit(found, np.arange(len(found.firsts)), window, out)
-            return
         for slots in merge_order(self._state, slices):
             self._merge(slots)
         yield from self._emit(self._merged, self._merged.scan(self._merges), window, out)
         self._end_merge()
 
     def _emit_windows(self, windows: Sequence[int], out: Output) -> Iterator[int]:
-        """Emit all rows of windows; of those without overlap together, as there may be many."""
-        if len(windows) == 1 or len(self._slices.slices_of(windows[0])) > 1:
-            yield from super()._emit_windows(windows, out)
-            return
-        parts = [self._state.scan(*self._slices.slices_of(window)) for window in windows]
-        slots, ended = np.concatenate(parts), (windows, [len(part) for part in parts])
-        yield from self._emit_rows_of(self._state, slots, self._state.keys_of, ended, out)
+        """Emit all rows of windows, of several together, as there may be many."""
+        if len(self._slices.slices_of(windows[0])) > 1:
+            yield from self._emit_overlapping(windows, out)
+        elif len(windows) == 1:
+            yield from self._emit_window(windows[0], out)
+        else:
+            parts = [self._state.scan(*self._slices.slices_of(window)) for window in windows]
+            slots, of = np.concatenate(parts), np.repeat(windows, [len(part) for part in parts])
+            yield from self._emit_rows_of(self._state, slots, self._state.keys_of, of, out)
+
+    def _emit_overlapping(self, windows: Sequence[int], out: Output) -> Iterator[int]:
+        """Emit all rows of windows that have several slices."""
+        left = list(windows)
+        while left:
+            slices = [self._slices.slices_of(window) for window in left]
+            found = self._overlapping.merged(self._state, slices, self._results.naming)
+            if found is None:
+                yield from self._emit_window(left.pop(0), out)
+                continue
+            done, left = left[: len(found.counts)], left[len(found.counts) :]
+            slots, of = np.arange(len(found.firsts)), np.repeat(done, found.counts)
+            yield from self._emit_rows_of(found, slots, found.keys_of, of, out)
 
     def _merge(self, others: Int64s) -> None:
         keys = self._state.keys_of(others)
@@ -429,14 +434,10 @@ class AggregateWindows(TimeWindows):
         self._merged.free(self._merges)
         self._merges += 1
 
-    def _emit(self, groups: AnyGroups, slots: Int64s, window: int, out: Output) -> Iterator[int]:
+    def _emit(self, groups: GroupState, slots: Int64s, window: int, out: Output) -> Iterator[int]:
         """Emit the rows of groups of a window; yield as `_emit_window`."""
-        start_ns, end_ns = self._slices.start_ns(window), self._slices.end_ns(window)
-        for part in pieces_of(slots):
-            starts, ends = (np.full(len(part), bound, np.int64) for bound in (start_ns, end_ns))
-            rows = self._results.rows(groups.keys_of(part), groups, part, starts, ends)
-            self._emit_at(rows, window, out)
-            yield len(part)
+        windows = np.full(len(slots), window, np.int64)
+        yield from self._emit_rows_of(groups, slots, groups.keys_of, windows, out)
 
     # -- groups that have changed -------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,10 +11,14 @@ from ..portions import exhaust
 from ..process import InstanceContext, Output
 from .aggregate_windows import AggregateWindows
 from .slices import ClockSlices
-from .time_windows import LATEST_NS, NO_WATERMARK_NS, TimeWindows
+from .time_windows import LATEST_NS, NO_WATERMARK_NS
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from ...transport.wire.batch import Batch
+
+    Int64s = npt.NDArray[np.int64]
 
 __all__ = ["ClockWindows"]
 
@@ -66,13 +70,7 @@ class ClockWindows(AggregateWindows):
         self._slices.now_ns = now_ns
         exhaust(super().portions(now_ns - 1, out))  # rows follow at once
 
-    def _emit_windows(self, windows: Sequence[int], out: Output) -> Iterator[int]:
-        # Several end at once only after a restart; the event times of rows are not their ends.
-        yield from TimeWindows._emit_windows(self, windows, out)
-
-    def _emit_at(self, rows: Batch, window: int, out: Output) -> None:
+    def _times_of(self, ends_ns: Int64s) -> Int64s | None:
         if self._latest_ns is None:
-            out.emit(rows.with_times(None))
-        else:
-            time_ns = max(self._latest_ns, self._event_watermark_ns + 1)
-            out.emit(rows, np.full(rows.num_rows, time_ns, np.int64))
+            return None
+        return np.full(len(ends_ns), max(self._latest_ns, self._event_watermark_ns + 1))

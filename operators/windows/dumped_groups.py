@@ -32,6 +32,13 @@ class DumpedGroups:
         with numbered(number):
             return self.accumulators[number].finish(self.states[number], slots)
 
+    def merge(self, slots: Int64s, other: DumpedGroups) -> None:
+        """Add all groups of another dump to those of these slots; raise as `GroupState.merge`."""
+        rows = np.arange(len(slots))
+        for number, accumulator in enumerate(self.accumulators):
+            with numbered(number):
+                accumulator.merge(self.states[number], slots, other.states[number], rows)
+
 
 @contextmanager
 def numbered(number: int) -> Iterator[None]:

@@ -1,102 +1,182 @@
 """`HeldDeltas`: the deltas that came last, until it is known whether a window has any others.
 
-A producer's deltas mostly leave as a watermark closes their windows. Then they are all that most
-of these windows ever get, and need not be entered into a store to be read out of it again.
+Producers' deltas mostly leave as a watermark closes their windows. Then a few batches are all that
+most of these windows ever get, and need not be entered into a store to be read out of it again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ...state.keys import hash_keys
 from ...transport.compiling import njit
+from ...transport.wire.batch import Batch
 
 if TYPE_CHECKING:
-    from ...transport.wire.batch import Batch
     from ..process import InstanceContext
+    from .dumped_groups import DumpedGroups
+    from .group_state import GroupState
 
-__all__ = ["HeldDeltas"]
+__all__ = ["EndedDeltas", "HeldDeltas"]
 
 Int64s = npt.NDArray[np.int64]
 _Deltas: TypeAlias = "tuple[Batch, Int64s]"
 
+_ROWS_MAX = 1 << 16
+"""Several batches have no more rows than this: what waits cannot be moved to the disk."""
 
-class HeldDeltas:
-    """One batch of deltas, or none; its memory counts as state."""
 
-    def __init__(self) -> None:
-        self._held: tuple[Batch, Int64s, InstanceContext] | None = None
-        self._nbytes = 0
+class EndedDeltas(NamedTuple):
+    """All that some windows have, which have ended.
 
-    def take(self, batch: Batch, slices: Int64s, context: InstanceContext) -> bool:
-        """Keep a copy of deltas where there are none; return False if there is no memory for it."""
-        nbytes = batch.nbytes
-        if nbytes > context.state_budget.free_bytes:
-            return False
-        context.state_budget.take(context.operator_id, nbytes, batch.num_rows)
-        self._nbytes = nbytes
-        self._held = batch.copy(), slices.copy(), context
-        return True
+    Attributes:
+        batch: the deltas, by window.
+        windows: the window of each, int64 (n,), ascending.
+        firsts: the first delta of each group, int64 (m,), ascending.
+        groups: the group of each delta, int64 (n,), a place in `firsts`.
+    """
 
-    def give_back(self) -> tuple[Batch, Int64s] | None:
-        """Return the deltas and their slices, and keep them no more; None if there are none."""
-        if self._held is None:
-            return None
-        batch, slices, context = self._held
-        context.state_budget.give_back(context.operator_id, self._nbytes)
-        self._held = None
-        return batch, slices
+    batch: Batch
+    windows: Int64s
+    firsts: Int64s
+    groups: Int64s
 
     @property
-    def slices(self) -> Int64s | None:
-        """The slice of each delta, int64 (n,); None if there are none."""
-        return None if self._held is None else self._held[1]
+    def again(self) -> Int64s:
+        """The deltas that are not the first of their group, int64 (n − m,), ascending."""
+        return _others_than(self.firsts, len(self.windows))
+
+    def keys_of(self, names: Sequence[str], rows: Int64s) -> Batch:
+        """Return the key columns of deltas."""
+        keys = self.batch.select(names).with_times(None)
+        return keys if len(rows) == keys.num_rows else keys.take(rows)
+
+    def merged(self, state: GroupState) -> DumpedGroups:
+        """Return the groups; the slot of each is its first delta. Raise as `GroupState.merge`."""
+        groups = state.dumped(self.batch)
+        if len(self.firsts) < len(self.windows):
+            again = self.again
+            others = state.dumped(self.batch.take(again))
+            groups.merge(self.firsts[self.groups[again]], others)
+        return groups
+
+
+class HeldDeltas:
+    """Batches of deltas, in the order in which they came; their memory counts as state."""
+
+    def __init__(self) -> None:
+        self._held: list[_Deltas] = []
+        self._context: InstanceContext | None = None
+        self._rows = self._nbytes = 0
+        self._earliest_slice = 0
+
+    def take(self, batch: Batch, slices: Int64s, context: InstanceContext) -> bool:
+        """Keep a copy of deltas; return False if there is no room for it behind the others."""
+        nbytes = batch.nbytes + slices.nbytes
+        if nbytes > context.state_budget.free_bytes:
+            return False
+        if self._held and (
+            self._rows + batch.num_rows > _ROWS_MAX or batch.schema != self._held[0][0].schema
+        ):
+            return False
+        context.state_budget.take(context.operator_id, nbytes, batch.num_rows)
+        earliest = int(slices.min())
+        self._earliest_slice = min(self._earliest_slice, earliest) if self._held else earliest
+        self._held.append((batch.copy(), slices.copy()))
+        self._context = context
+        self._rows += batch.num_rows
+        self._nbytes += nbytes
+        return True
+
+    def give_back(self) -> _Deltas | None:
+        """Return the deltas and their slices, and keep them no more; None if there are none."""
+        if self._context is None or not self._held:
+            return None
+        self._context.state_budget.give_back(self._context.operator_id, self._nbytes)
+        held, self._held = self._held, []
+        self._rows = self._nbytes = 0
+        if len(held) == 1:
+            return held[0]
+        batches, slices = zip(*held, strict=True)
+        return Batch.concat(batches), np.concatenate(slices)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are none."""
+        return not self._held
 
     def give_back_ended(
-        self, first_unfired: int, open_slices: Sequence[int], keys: Sequence[str]
-    ) -> tuple[_Deltas, _Deltas] | None:
-        """Return the deltas once the window of one has ended, and keep them no more; else None.
+        self, first_unfired: int, state: GroupState, keys: Sequence[str]
+    ) -> tuple[EndedDeltas | None, _Deltas | None]:
+        """Return the deltas whose windows have ended, and keep them no more.
 
         Args:
             first_unfired: windows that are slices before it have ended.
-            open_slices: those that have other groups.
+            state: has the other groups.
             keys: the key columns.
 
         Returns:
-            those that are all that ended windows have, by window; and the others.
+            those that are all that ended windows have; and the others.
         """
-        if self._held is None:
-            return None
-        slices = self._held[1]
+        if not self._held or self._earliest_slice >= first_unfired:
+            return None, None
+        context, found = self._context, self.give_back()
+        assert context is not None and found is not None
+        batch, slices = found
         ended = slices < first_unfired
-        if not ended.any():
-            return None
-        alone = ended & ~np.isin(slices, open_slices)
-        batch = self._held[0]
-        self.give_back()
-        if not _surely_differ(slices, hash_keys(batch, keys)[0]):
-            alone[:] = False
-        others = _chosen_rows(batch, ~alone), slices[~alone]
-        batch, slices = _chosen_rows(batch, alone), slices[alone]
+        if not ended.all():
+            later = _chosen_rows(batch, ~ended), slices[~ended]
+            is_held = self.take(*later, context)
+            assert is_held  # since it was part of what was
+            batch, slices = _chosen_rows(batch, ended), slices[ended]
+        others: _Deltas | None = None
+        if len(state) and (in_state := np.isin(slices, state.slices)).any():
+            others = _chosen_rows(batch, in_state), slices[in_state]
+            batch, slices = _chosen_rows(batch, ~in_state), slices[~in_state]
+        if not len(slices):
+            return None, others
         if (slices[1:] < slices[:-1]).any():
             order = np.argsort(slices, kind="stable")
             batch, slices = batch.take(order), slices[order]
-        return (batch, slices), others
+        groups = _groups_of(batch.select(keys), slices)
+        if groups is None or (state.texts and len(groups[0]) < len(slices)):
+            if others is not None:
+                batch = Batch.concat([others[0], batch])
+                slices = np.concatenate([others[1], slices])
+            return None, (batch, slices)
+        return EndedDeltas(batch, slices, *groups), others
 
 
-def _surely_differ(slices: Int64s, hashes: npt.NDArray[np.uint64]) -> bool:
-    """Whether surely no two deltas are of one group.
+def _groups_of(keys: Batch, slices: Int64s) -> tuple[Int64s, Int64s] | None:
+    """Return the first delta of each group, and the group of each; None if that is not sure.
 
     Args:
+        keys: of each delta.
         slices: of each, int64 (n,).
-        hashes: of their keys, uint64 (n,).
     """
-    table = np.full(1 << (2 * len(slices)).bit_length(), -1, np.int32)
-    return bool(_are_different(table, slices, hashes))
+    rows = len(slices)
+    table = np.full(1 << (2 * rows).bit_length(), -1, np.int32)
+    firsts, groups = np.empty(rows, np.int64), np.empty(rows, np.int64)
+    hashes = hash_keys(keys, keys.schema.names)[0]
+    count = _grouped(table, slices, hashes, firsts, groups)
+    firsts = firsts[:count]
+    if count < rows:
+        again = _others_than(firsts, rows)
+        same = keys.take(firsts[groups[again]]).with_times(None)
+        if not same.equals(keys.take(again).with_times(None)):  # of two keys with one hash
+            return None
+    return firsts, groups
+
+
+def _others_than(firsts: Int64s, rows: int) -> Int64s:
+    """Return the rows that are not among `firsts`, int64 (n,), ascending."""
+    others = np.ones(rows, np.bool_)
+    others[firsts] = False
+    return np.flatnonzero(others)
 
 
 def _chosen_rows(batch: Batch, chosen: npt.NDArray[np.bool_]) -> Batch:
@@ -108,15 +188,23 @@ def _chosen_rows(batch: Batch, chosen: npt.NDArray[np.bool_]) -> Batch:
 
 
 @njit(cache=True, nogil=True)
-def _are_different(table: Any, slices: Any, hashes: Any) -> bool:
+def _grouped(table: Any, slices: Any, hashes: Any, firsts: Any, groups: Any) -> int:
+    """Give each (slice, hash) a number as it comes; return how many there are."""
     mask = np.uint64(len(table) - 1)
+    count = 0
     for row in range(len(slices)):
         mixed = (hashes[row] ^ np.uint64(slices[row])) * np.uint64(0x9E3779B97F4A7C15)
         at = (mixed ^ (mixed >> np.uint64(32))) & mask
-        while table[at] >= 0:
-            other = table[at]
-            if slices[other] == slices[row] and hashes[other] == hashes[row]:
-                return False
+        group = table[at]
+        while group >= 0:
+            first = firsts[group]
+            if slices[first] == slices[row] and hashes[first] == hashes[row]:
+                break
             at = (at + np.uint64(1)) & mask
-        table[at] = row
-    return True
+            group = table[at]
+        if group < 0:
+            group = table[at] = count
+            firsts[count] = row
+            count += 1
+        groups[row] = group
+    return count

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..aggregates.accumulator import Accumulator, State
     from ..process import InstanceContext
 
-__all__ = ["AnyGroups", "MergedGroups", "OverlappingWindows", "merge_order"]
+__all__ = ["MergedGroups", "OverlappingWindows", "merge_order"]
 
 Int64s = npt.NDArray[np.int64]
 Naming: TypeAlias = "Callable[[Callable[[], Batch]], AbstractContextManager[None]]"
@@ -38,19 +38,23 @@ _BYTES_PER_GROUP = 256
 """More than is taken for a group beside its state: what finds its key, also those left over."""
 _NUMBERS_LEFT = 1 << 15
 """With more keys, and twice those of a window, all get new numbers: most are of closed slices."""
+_TOGETHER_ROWS = 1 << 16
+"""With so many groups of slices no further window is merged in one go."""
 _SHARE_OF_FREE = 4
 """Keys with numbers take a quarter of the free memory for state at most: groups may need it."""
 
 
 class MergedGroups(NamedTuple):
-    """The groups of a window, by the order in which the slices had them first.
+    """The groups of windows, each by the order in which its slices had them first.
 
     Attributes:
+        counts: how many groups each window has; there are as many windows.
         state: the groups of the slices.
         firsts: the first of those of each group, int64 (m,).
         groups: what was merged.
     """
 
+    counts: list[int]
     state: GroupState
     firsts: Int64s
     groups: DumpedGroups
@@ -62,10 +66,6 @@ class MergedGroups(NamedTuple):
     def finish(self, number: int, slots: Int64s) -> Column:
         """See `GroupState.finish`."""
         return self.groups.finish(number, slots)
-
-
-AnyGroups: TypeAlias = GroupState | MergedGroups
-"""Groups whose rows are emitted."""
 
 
 class OverlappingWindows:
@@ -93,14 +93,17 @@ class OverlappingWindows:
         self._taken_bytes = 0
 
     def merged(
-        self, state: GroupState, slices: Sequence[int], naming: Naming
+        self, state: GroupState, windows: Sequence[Sequence[int]], naming: Naming
     ) -> MergedGroups | None:
-        """Return the groups of a window; None if they must be merged otherwise.
+        """Return the groups of the first one of some windows, and of more of them if they are few.
 
         Args:
             state: has the groups of the slices.
-            slices: those of the window, ascending; no later call is for a window before it.
+            windows: the slices of each, ascending; no later call is for a window before them.
             naming: see `WindowResults.naming`.
+
+        Returns:
+            None if they must be merged otherwise.
 
         Raises:
             BadRowError: a group holds more than it may.
@@ -108,6 +111,35 @@ class OverlappingWindows:
         if not self._of_fixed_width or state.spills or not self._has_room(len(state)):
             self.clear()
             return None
+        counts, all_slots, all_rows, all_firsts = [], list[Int64s](), list[Int64s](), list[Int64s]()
+        groups = taken = 0
+        for slices in windows:
+            slots, rows, firsts = self._slots_of(state, slices)
+            all_slots.append(slots)
+            all_rows.append(rows + groups if groups else rows)
+            all_firsts.append(firsts)
+            counts.append(len(firsts))
+            groups, taken = groups + len(firsts), taken + len(slots)
+            if taken >= _TOGETHER_ROWS:
+                break
+        is_scarce = self._numbers.nbytes > self._budget.free_bytes // _SHARE_OF_FREE
+        if is_scarce or len(self._numbers) > max(_NUMBERS_LEFT, 2 * max(counts)):
+            self.clear()
+        slots, rows = np.concatenate(all_slots), np.concatenate(all_rows)
+        states: list[State] = []
+        with naming(partial(state.keys_of, slots)):
+            for number, accumulator in enumerate(self._accumulators):
+                states.append(_initial(accumulator, groups))
+                with numbered(number):
+                    accumulator.merge(states[-1], rows, state.state(number), slots)
+        merged = DumpedGroups(self._accumulators, states)
+        return MergedGroups(counts, state, np.concatenate(all_firsts), merged)
+
+    def _slots_of(self, state: GroupState, slices: Sequence[int]) -> tuple[Int64s, Int64s, Int64s]:
+        """Return the groups of a window's slices, the number of each one's key, and the first ones.
+
+        Keys have numbers from 0 on; int64 (n,), (n,) and (keys,).
+        """
         for passed in [one for one in self._slices if one < slices[0]]:
             self._forget(passed)
         parts = [self._numbered(state, slice_) for slice_ in slices]
@@ -117,17 +149,7 @@ class OverlappingWindows:
             self._places = np.full(2 * (highest + 1), -1)
         rows, firsts = np.empty(len(slots), np.int64), np.empty(len(slots), np.int64)
         count = _number_from_0(numbers, self._places, rows, firsts)
-        is_scarce = self._numbers.nbytes > self._budget.free_bytes // _SHARE_OF_FREE
-        if is_scarce or len(self._numbers) > max(_NUMBERS_LEFT, 2 * count):
-            self.clear()
-        states: list[State] = []
-        with naming(partial(state.keys_of, slots)):
-            for number, accumulator in enumerate(self._accumulators):
-                states.append(_initial(accumulator, count))
-                with numbered(number):
-                    accumulator.merge(states[-1], rows, state.state(number), slots)
-        groups = DumpedGroups(self._accumulators, states)
-        return MergedGroups(state, slots[firsts[:count]], groups)
+        return slots, rows, slots[firsts[:count]]
 
     def forget(self, slices: Int64s) -> None:
         """Learn that slices may have other groups, int64 (n,)."""

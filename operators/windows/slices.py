@@ -37,6 +37,8 @@ __all__ = [
     "slices_of",
 ]
 
+Int64s = npt.NDArray[np.int64]
+
 _NS_PER_US = 1_000
 _LATEST_NS = (1 << 63) - 1
 
@@ -63,6 +65,10 @@ class Slices(ABC):
     @abstractmethod
     def end_ns(self, window: int) -> int:
         """Return when a window ends, exclusive."""
+
+    @abstractmethod
+    def bounds_ns(self, windows: Int64s) -> tuple[Int64s, Int64s]:
+        """Return when windows start and when they end, int64 (n,) each."""
 
     @abstractmethod
     def first_open(self, watermark_ns: int) -> int:
@@ -155,6 +161,11 @@ class TimeSlices(Slices):
         """See `Slices.end_ns`."""
         return self.start_ns(window) + self._window.size_ns
 
+    def bounds_ns(self, windows: Int64s) -> tuple[Int64s, Int64s]:
+        """See `Slices.bounds_ns`."""
+        starts_ns = windows * self._slide + self._window.start_ns
+        return starts_ns, starts_ns + self._window.size_ns
+
     def first_open(self, watermark_ns: int) -> int:
         """See `Slices.first_open`."""
         return (self._last_ended(watermark_ns) + 1) * self._per_slide
@@ -232,6 +243,10 @@ class ColumnSlices(Slices):
         """See `Slices.end_ns`."""
         return window + self._later
 
+    def bounds_ns(self, windows: Int64s) -> tuple[Int64s, Int64s]:
+        """See `Slices.bounds_ns`."""
+        return windows, windows + self._later
+
     def first_open(self, watermark_ns: int) -> int:
         """See `Slices.first_open`."""
         return watermark_ns + 2 - self._later
@@ -263,6 +278,10 @@ class WholeInput(Slices):
     def end_ns(self, window: int) -> int:
         """See `Slices.end_ns`."""
         return _LATEST_NS
+
+    def bounds_ns(self, windows: Int64s) -> tuple[Int64s, Int64s]:
+        """See `Slices.bounds_ns`."""
+        return np.full(len(windows), -_LATEST_NS), np.full(len(windows), _LATEST_NS)
 
     def first_open(self, watermark_ns: int) -> int:
         """See `Slices.first_open`."""

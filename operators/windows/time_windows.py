@@ -164,17 +164,19 @@ class TimeWindows(EmitsInPortions, Process, SealedSlices):
             if self._latest_ns is None or latest_ns > self._latest_ns:
                 self._latest_ns = latest_ns
 
-    def _emit_at(self, rows: Batch, window: int, out: Output) -> None:
-        """Emit rows of a window: 1 ns before its end, without one at the latest time so far.
+    def _times_of(self, ends_ns: Int64s) -> Int64s | None:
+        """Return the times of rows of windows: 1 ns before the end, else the latest time so far.
 
         A row that comes later than that, as it has changed, has the first time behind the
-        watermark that was passed on.
+        watermark that was passed on. None if no row has had a time.
         """
-        time_ns: int | None = self._slices.end_ns(window) - 1
         if isinstance(self._slices, WholeInput):
-            time_ns = self._latest_ns
-        if time_ns is None:
-            out.emit(rows.with_times(None))
-        else:
-            time_ns = max(time_ns, self._watermark_ns + 1)
-            out.emit(rows, np.full(rows.num_rows, time_ns, np.int64))
+            if self._latest_ns is None:
+                return None
+            ends_ns = np.full(len(ends_ns), self._latest_ns + 1)
+        return np.maximum(ends_ns - 1, self._watermark_ns + 1)
+
+    def _emit_at(self, rows: Batch, window: int, out: Output) -> None:
+        """Emit rows of a window with their times."""
+        times = self._times_of(np.full(rows.num_rows, self._slices.end_ns(window)))
+        out.emit(rows.with_times(None) if times is None else rows, times)

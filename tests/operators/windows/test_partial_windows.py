@@ -221,7 +221,7 @@ def test_deltas_that_wait_for_the_watermark_make_the_result_of_rows(
             assert model.same(row[name], expected[key][name]), (key, name)
 
 
-def _deltas_of(*flushes: Sequence[model.Event]) -> Batch:
+def deltas_of(*flushes: Sequence[model.Event]) -> Batch:
     """Return the deltas of flushes of a producer in one batch, as an edge may put them together."""
     taken: list[Batch] = []
 
@@ -238,7 +238,7 @@ def _deltas_of(*flushes: Sequence[model.Event]) -> Batch:
 
 def test_a_group_that_is_twice_in_a_batch_of_deltas_is_one_result() -> None:
     merger = Merger(SUMS, 1)
-    merger.process.on_batch(_deltas_of(FIRST, [*NEXT, *FIRST]), merger.out)
+    merger.process.on_batch(deltas_of(FIRST, [*NEXT, *FIRST]), merger.out)
     merger.process.on_watermark(19, merger.out)
     assert [row["sum"] for row in merger.out.rows] == [20, 7]
 
@@ -246,10 +246,10 @@ def test_a_group_that_is_twice_in_a_batch_of_deltas_is_one_result() -> None:
 def test_deltas_that_wait_are_in_a_snapshot_and_gone_when_it_goes_back() -> None:
     merger = Merger(SUMS, 1)
     process, budget = merger.process, merger.process._context.state_budget
-    process.on_batch(_deltas_of(FIRST), merger.out)
+    process.on_batch(deltas_of(FIRST), merger.out)
     kept = [chunk.rows for chunk in process.chunks(1)]
     assert [one.num_rows for one in kept if "#0.count" in one.schema] == [1]
-    process.on_batch(_deltas_of(NEXT), merger.out)
+    process.on_batch(deltas_of(NEXT), merger.out)
     before = budget.used_bytes
     process.roll_back(1)
     assert budget.used_bytes < before
@@ -259,12 +259,12 @@ def test_deltas_that_wait_are_in_a_snapshot_and_gone_when_it_goes_back() -> None
 
 def test_deltas_that_wait_are_dumped_and_restored() -> None:
     merger = Merger(SUMS, 1)
-    merger.process.on_batch(_deltas_of(FIRST, NEXT), merger.out)
-    assert merger.process._held.slices is not None
+    merger.process.on_batch(deltas_of(FIRST, NEXT), merger.out)
+    assert not merger.process._held.is_empty
     chunks = merger.process.chunks(1)
     restored, loaded = Merger(SUMS, 1), Merger(SUMS, 1)
     restored.process.take(chunks, whole=True)
-    merger.process.on_batch(_deltas_of(NEXT), merger.out)  # is in the dump alone
+    merger.process.on_batch(deltas_of(NEXT), merger.out)  # is in the dump alone
     for batch in merger.process.dump(np.arange(1024)):
         loaded.process.load(batch)
     for one, last in (restored, 7), (loaded, 14), (merger, 14):
@@ -275,8 +275,8 @@ def test_deltas_that_wait_are_dumped_and_restored() -> None:
 def test_a_sum_of_deltas_that_wait_names_operator_key_and_window_if_it_leaves_its_type() -> None:
     merger = Merger(SUMS, 1)
     large = [model.Event(12, key, number, None, None) for key, number in ((1, 5), (2, 2**62))]
-    merger.process.on_batch(_deltas_of([*large, *large]), merger.out)
-    assert merger.process._held.slices is not None
+    merger.process.on_batch(deltas_of([*large, *large]), merger.out)
+    assert not merger.process._held.is_empty
     named = r"'windows': sum\(number\).* of key .*2.* in the window 1970-.* does not fit"
     with pytest.raises(BadRowError, match=named):
         merger.process.on_watermark(99, merger.out)
