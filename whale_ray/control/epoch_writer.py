@@ -20,7 +20,7 @@ from ..state.epochs.checkpoint_store import CheckpointStore
 from ..state.epochs.manifest import ChunkFile, Lineage, Manifest, OperatorPart
 from ..state.epochs.messages import RestorePoint
 from ..transport.clock import Clock
-from .background import Background
+from .background import Background, carry_out_within
 from .epoch_output import EpochOutput
 from .operator_records import operator_records
 
@@ -28,6 +28,9 @@ Commit = Callable[[CommitId, Mapping[str, Sequence[Staged]]], None]
 """Lets sinks, by their ids, commit what they have staged."""
 
 _NS_PER_MS = 1_000_000
+_CLOSE_TIMEOUT_S = 30.0
+"""How long the end of a job waits for its folder of checkpoints, to give it back."""
+
 _SETTLE_TIMEOUT_S = 60.0
 """How long the end of an attempt waits for a manifest that is being written."""
 
@@ -116,9 +119,16 @@ class EpochWriter:
         )
 
     def close(self) -> None:
-        """Let other jobs use the folder."""
-        if self._store.claim is not None:
-            self._store.claim.close()
+        """Let other jobs use the folder.
+
+        Raises:
+            OutputError: it does not answer. The claim on it ends with this process, or without
+                heartbeats.
+        """
+        claim = self._store.claim
+        if claim is not None:
+            who = f"the checkpoint folder {self._store.url!r}"
+            carry_out_within(claim.close, who, _CLOSE_TIMEOUT_S, self._clock)
 
     # --- go on from an epoch ----------------------------------------------------------------------
 

@@ -8,10 +8,13 @@ attempts and controllers be lost, commits and manifests fail. In the end all go 
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +22,7 @@ import whale_ray as whale
 from whale_ray.api.submission import _assign
 from whale_ray.configs.errors import OutputError, UserFunctionError
 from whale_ray.configs.settings import Settings
+from whale_ray.control import epoch_writer
 from whale_ray.control.controller_events import EpochCounted, EpochsFailed, EpochsOver
 from whale_ray.control.epoch_progress import EpochProgress
 from whale_ray.control.epoch_session import EpochSession, FailureLog
@@ -31,7 +35,7 @@ from whale_ray.state.epochs import coordinator_events as events
 from whale_ray.state.epochs.checkpoint_store import CheckpointStore
 from whale_ray.state.epochs.manifest import Manifest, OperatorPart
 from whale_ray.state.epochs.messages import EpochDurable, EpochForgotten, InjectMarker
-from whale_ray.transport.clock import VirtualClock
+from whale_ray.transport.clock import SystemClock, VirtualClock
 
 MS = 1_000_000
 WORKERS = 2
@@ -334,6 +338,22 @@ def test_of_checkpoints_that_fail_again_and_again_ever_fewer_are_told(caplog: An
         "checkpoint 22 is complete, after 21 that failed",
         "checkpoint 23 failed: read-only",
     ]
+
+
+def test_a_folder_that_hangs_is_left_behind_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    store, answers = CheckpointStore.at(str(tmp_path)), threading.Event()
+    monkeypatch.setattr(epoch_writer, "_CLOSE_TIMEOUT_S", 0.01)
+    writer = EpochWriter(assignment(str(tmp_path)), store, lambda *_: None, SystemClock())
+    writer.claim()
+    assert store.claim is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(store.claim, "close", lambda: answers.wait() and None)
+        with pytest.raises(OutputError, match="the checkpoint folder .* did not answer within 0 s"):
+            writer.close()
+        answers.set()
+    writer.close()
 
 
 def test_a_savepoint_is_found_by_who_asked_for_it() -> None:
