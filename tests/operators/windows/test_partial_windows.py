@@ -16,10 +16,11 @@ import whale_ray as whale
 from tests.operators.windows import model
 from tests.operators.windows.driving import AGGREGATES, Emitted, arrivals, batch_of, bounds, check
 from whale_ray.configs.errors import BadRowError, StateFullError
-from whale_ray.operators.windows import partial_windows
+from whale_ray.operators.windows import held_deltas, partial_windows
 from whale_ray.operators.windows.aggregate_windows import AggregateWindows
 from whale_ray.operators.windows.aggregation import Aggregation
 from whale_ray.operators.windows.deltas import delta_columns
+from whale_ray.operators.windows.group_state import GroupState
 from whale_ray.operators.windows.partial_aggregation import PartialAggregation
 from whale_ray.operators.windows.reduction import Reduction
 from whale_ray.operators.windows.specifications import TimeWindow
@@ -29,6 +30,7 @@ from whale_ray.tasks.partial_node import PartialNode
 from whale_ray.testing import instance_context
 from whale_ray.transport.clock import VirtualClock
 from whale_ray.transport.wire.batch import Batch
+from whale_ray.transport.wire.types import Schema
 
 F = whale.functions
 US = 1_000
@@ -241,6 +243,21 @@ def test_a_group_that_is_twice_in_a_batch_of_deltas_is_one_result() -> None:
     merger.process.on_batch(deltas_of(FIRST, [*NEXT, *FIRST]), merger.out)
     merger.process.on_watermark(19, merger.out)
     assert [row["sum"] for row in merger.out.rows] == [20, 7]
+
+
+def test_deltas_that_have_no_room_once_others_have_left_go_into_the_store() -> None:
+    """One null lets all rows have validity, as soon as they are one batch."""
+    held, state = (
+        held_deltas.HeldDeltas(),
+        GroupState(Schema.of(key="int64"), (), instance_context()),
+    )
+    context = replace(instance_context(), state_budget=StateBudget(1 << 20))
+    for keys, slices in ([5, None, *range(7)], [0] + 8 * [1]), (list(range(90)), 90 * [1]):
+        assert held.take(Batch.from_pydict({"key": keys}), np.array(slices), context)
+    context.state_budget.take("other", context.state_budget.free_bytes, 1)
+    ended, others = held.give_back_ended(1, state, ["key"])
+    assert ended is None and others is not None and held.is_empty
+    assert others[1].tolist() == [0] + 98 * [1]
 
 
 def test_deltas_that_wait_are_in_a_snapshot_and_gone_when_it_goes_back() -> None:
