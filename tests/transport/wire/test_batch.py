@@ -54,6 +54,15 @@ def test_take_picks_rows(data):
     same_rows(batch.copy().take(np.array(indices, np.int64)), indices, batch)
 
 
+def test_rows_without_columns_are_taken_too():
+    rows = Batch(Schema(()), [], 5, origin_ns=7)
+    assert [rows.take(chosen).num_rows for chosen in ([0, 4, 4], [])] == [3, 0]
+    assert rows.take([1]).origin_ns == 7
+    assert rows.filter(np.array([True, False, True, False, False])).num_rows == 2
+    with pytest.raises(InputError, match="an index is outside the batch's rows"):
+        rows.take([5])
+
+
 @given(st.data())
 def test_filter_keeps_rows(data):
     batch = data.draw(batches())

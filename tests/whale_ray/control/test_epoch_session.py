@@ -344,11 +344,11 @@ def test_a_folder_that_hangs_is_left_behind_at_the_end(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     store, answers = CheckpointStore.at(str(tmp_path)), threading.Event()
-    monkeypatch.setattr(epoch_writer, "_CLOSE_TIMEOUT_S", 0.01)
     writer = EpochWriter(assignment(str(tmp_path)), store, lambda *_: None, SystemClock())
     writer.claim()
     assert store.claim is not None
     with monkeypatch.context() as patch:
+        patch.setattr(epoch_writer, "_CLOSE_TIMEOUT_S", 0.01)
         patch.setattr(store.claim, "close", lambda: answers.wait() and None)
         with pytest.raises(OutputError, match="the checkpoint folder .* did not answer within 0 s"):
             writer.close()
