@@ -314,21 +314,16 @@ class Batch:
             InputError: an index is outside the batch, or they are not integers.
         """
         chosen = row_indices(indices)
-        if coded := self.coded:
+        coded = self.coded
+        if coded or not (len(self.schema) or self.has_times):
             return self._taken_coded(coded, chosen)
-        if not (len(self.schema) or self.has_times):  # a kernel sees rows in their columns alone
-            self._check_inside(chosen)
-            return Batch(self.schema, [], chosen.size, origin_ns=self.origin_ns)
         block = gather_block(self.sources(self.has_times), chosen, self.schema.names)
         return batch_of_block(self.schema, chosen.size, block, self.origin_ns)
 
-    def _check_inside(self, chosen: Array) -> None:
+    def _taken_coded(self, coded: dict[int, CodedColumn], chosen: Array) -> Batch:
+        """Return the same as `take`, also without any column; those that are coded stay so."""
         if chosen.size and not 0 <= chosen.min() <= chosen.max() < self.num_rows:
             checked_size(kernels.BAD_INDEX)
-
-    def _taken_coded(self, coded: dict[int, CodedColumn], chosen: Array) -> Batch:
-        """Return the same as `take`; columns that are coded stay so."""
-        self._check_inside(chosen)
         rest = self.drop(self.schema.names[at] for at in coded)
         if len(rest.schema) or rest.has_times:
             rest = rest.take(chosen)
