@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -131,6 +132,21 @@ def make_active(session: SparkSession) -> None:
     """Make a session the active one of this thread; it is active in the thread that started it."""
     java: Any = session._jvm
     java.SparkSession.setActiveSession(session._jsparkSession)
+
+
+def drop_broken_updates(session: SparkSession) -> None:
+    """Have the server of accumulators print no traceback where Java ends during a connection.
+
+    An interrupt kills Java, and socketserver prints what it then raises to stderr.
+    """
+    server: Any = session.sparkContext._accumulatorServer
+    print_error = server.handle_error
+
+    def handle_error(request: Any, address: Any) -> None:
+        if not isinstance(sys.exception(), EOFError | ConnectionError):
+            print_error(request, address)
+
+    server.handle_error = handle_error
 
 
 def has_stopped(session: SparkSession) -> bool:

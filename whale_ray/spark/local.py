@@ -12,6 +12,7 @@ from ..configs.settings import SparkSettings
 from .driver import (
     check_no_session,
     configuration,
+    drop_broken_updates,
     end_java,
     make_active,
     why_not_started,
@@ -72,6 +73,7 @@ def spark_locally(app_name: str, settings: SparkSettings | None = None) -> Itera
         finally:
             builder._options.clear()  # pyspark would pass them on to the next session
         with stopped_afterwards(stop, stop), kept_readable():
+            drop_broken_updates(session)
             make_active(session)
             yield session
 

@@ -26,6 +26,7 @@ from .driver import (
     NO_JAVA_ON_NODES,
     check_no_session,
     configuration,
+    drop_broken_updates,
     end_java,
     has_stopped,
     make_active,
@@ -190,6 +191,7 @@ def _start(
             raise
         raise ResourceError(why) from error
     _started.add(session)
+    drop_broken_updates(session)
     make_active(session)
     if not has_executors:
         stop_session(session, clock)

@@ -19,24 +19,32 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.runs import rest
+
 pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 LIMIT_S = 120
 LOGGED = re.compile(r"\[\d{4}-\d\d-\d\d .*\] \w+\.cc:\d+: ")
 SCRIPT = """
+    import signal
     import sys
+    from pathlib import Path
     from pyspark.sql import SparkSession
     from pyspark.sql.functions import udf
     from whale_ray.deployment.signals import interrupting_signals
     from whale_ray.spark import spark_on_ray
     from whale_ray.spark.local import spark_locally
 
+    where, working = sys.argv[1:]
+
     def work(value):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as it is in a worker until it begins
+        Path(working).touch()
         while True:
             pass
 
     def main():
-        begin = spark_on_ray if sys.argv[1] == "ray" else spark_locally
+        begin = spark_on_ray if where == "ray" else spark_locally
         with begin("interrupted") as session:
             assert SparkSession.getActiveSession() is not None
             print("started", flush=True)
@@ -49,6 +57,8 @@ SCRIPT = """
         except KeyboardInterrupt:
             print("interrupted", flush=True)
 """
+WORKING = "working"
+BUSY = "a worker that is busy"
 RAY, AGAIN = pytest.mark.ray, pytest.mark.exhaustive
 STEPS = [
     ("here", "bin/spark-", signal.SIGINT),  # Spark's scripts: the first one is gone in milliseconds
@@ -56,12 +66,14 @@ STEPS = [
     ("here", "deploy.SparkSubmit", signal.SIGINT),
     pytest.param("here", "deploy.SparkSubmit", signal.SIGTERM, marks=AGAIN),
     ("here", "pyspark.daemon", signal.SIGINT),
+    ("here", BUSY, signal.SIGINT),
     pytest.param("ray", "launcher.Main", signal.SIGINT, marks=[RAY, AGAIN]),
     pytest.param("ray", "gcs/gcs_server", signal.SIGTERM, marks=RAY),
     pytest.param("ray", "raylet/raylet", signal.SIGINT, marks=[RAY, AGAIN]),
     pytest.param("ray", "AppMasterEntryPoint", signal.SIGINT, marks=RAY),
     pytest.param("ray", "deploy.SparkSubmit", signal.SIGTERM, marks=[RAY, AGAIN]),
-    pytest.param("ray", "pyspark.daemon", signal.SIGINT, marks=RAY),
+    pytest.param("ray", "pyspark.daemon", signal.SIGINT, marks=[RAY, AGAIN]),
+    pytest.param("ray", BUSY, signal.SIGINT, marks=RAY),
 ]
 
 
@@ -74,7 +86,7 @@ def start(tmp_path: Path, no_leaks: None) -> Iterator[Any]:
 
     def begin(where: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, str(script), where],
+            [sys.executable, str(script), where, str(tmp_path / WORKING)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -89,6 +101,12 @@ def start(tmp_path: Path, no_leaks: None) -> Iterator[Any]:
         process.communicate()
 
 
+def has_come_to(sign: str, process: psutil.Process, working: Path) -> bool:
+    if sign == BUSY:
+        return working.exists()
+    return any(sign in command for command in commands_below(process))
+
+
 def commands_below(process: psutil.Process) -> Iterator[str]:
     for child in process.children(recursive=True):
         try:
@@ -99,13 +117,16 @@ def commands_below(process: psutil.Process) -> Iterator[str]:
 
 @pytest.mark.parametrize(("where", "sign", "number"), STEPS)
 def test_a_start_that_is_interrupted_leaves_nothing(
-    start: Any, where: str, sign: str, number: int
+    start: Any, where: str, sign: str, number: int, tmp_path: Path
 ) -> None:
     process = start(where)
     watched = psutil.Process(process.pid)
     until = time.monotonic() + LIMIT_S
-    while not any(sign in command for command in commands_below(watched)):
-        assert process.poll() is None and time.monotonic() < until, f"no {sign!r} is seen"
+    while not has_come_to(sign, watched, tmp_path / WORKING):
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < until, f"no {sign!r} is seen"
+        if sign == BUSY:  # nothing that is gone in milliseconds
+            rest()
     if number == signal.SIGINT:
         os.killpg(process.pid, number)  # as a terminal does
     else:
