@@ -122,8 +122,8 @@ class Node:
     def suspend(self) -> None:
         """Read no more from outside the job, and do not end."""
 
-    def hurry(self, divisor: int) -> None:
-        """Read so much less at a time from outside the job; 1: as much as ever."""
+    def hurry(self, hurries: bool) -> None:
+        """Read little at a time from outside the job, or as much as ever."""
 
     def poll(self, now_ns: int) -> bool:
         """Read one batch from outside the job, or do what is due; return whether it did."""

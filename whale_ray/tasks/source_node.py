@@ -100,9 +100,9 @@ class SourceNode(Node):
         """Read no more, and do not end unless it is drained."""
         self._suspended = True
 
-    def hurry(self, divisor: int) -> None:
+    def hurry(self, hurries: bool) -> None:
         """See `Node.hurry`."""
-        self._read_size.divisor = divisor
+        self._read_size.hurries = hurries
 
     def poll(self, now_ns: int) -> bool:
         """Read and pass on one batch if there is one; return whether anything happened."""
@@ -203,6 +203,7 @@ class SourceNode(Node):
         return mine > others and mine - others > self._max_drift_ns
 
     def _read(self, now_ns: int) -> bool:
+        begun_ns = self._clock.monotonic_ns()
         with self.guard():
             batch = self._reader.read(self._read_size.rows)
         if self._splits is not None:
@@ -224,6 +225,7 @@ class SourceNode(Node):
         self._ready_at_ns = None
         self._read_size.note(batch)
         self._pass_on(batch, now_ns)
+        self._read_size.note_time(batch.num_rows, self._clock.monotonic_ns() - begun_ns)
         return True
 
     def _stop(self, now_ns: int) -> None:

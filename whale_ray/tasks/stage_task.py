@@ -236,9 +236,9 @@ class StageTask:
         """Let a source read no more, without an end."""
         self._head.suspend()
 
-    def hurry(self, divisor: int) -> None:
-        """Let a source read so much less at a time, as markers wait for its turns; 1: as ever."""
-        self._head.hurry(divisor)
+    def hurry(self, hurries: bool) -> None:
+        """Let a source read little at a time, as markers wait for its turns, or as ever."""
+        self._head.hurry(hurries)
 
     def deadlines_ns(self, now_ns: int) -> Iterator[int]:
         """Yield when its writers, and its head, are due for a turn; monotonic ns."""

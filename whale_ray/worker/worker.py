@@ -387,12 +387,12 @@ class Worker:
             self._draining = True
             for task in self._tasks:
                 task.drain()
-        if self._epochs is not None and self._epochs.has_commands:
-            self._epochs.carry_out_commands()
 
     def _turn(self, now_ns: int) -> bool:
         """Give every reader, task and writer one turn; return whether anything moved."""
         self._opened.limit_in_flight(now_ns)
+        if self._epochs is not None:
+            self._epochs.turn_between_frames(now_ns)
         progress, rings_first = self._read_rings(now_ns)
         if self._epochs is not None:
             progress |= self._epochs.turn(now_ns)
@@ -408,7 +408,7 @@ class Worker:
         return progress
 
     def _read_rings(self, now_ns: int) -> tuple[bool, bool]:
-        """Take a frame from every ring; return whether any was there, and any before a marker.
+        """Take a frame from every ring; return whether any was there, and any that comes first.
 
         A marker waits behind what is in its ring, so that goes first. Stages that have passed
         theirs on read only if there was none: their rows would keep markers elsewhere waiting.
@@ -425,7 +425,7 @@ class Worker:
                 behind.append(reader)
             elif self._poll(reader, now_ns):
                 progress = True
-                rings_first |= epochs is not None and epochs.waits_for_marker(reader.stage)
+                rings_first |= epochs is not None and epochs.comes_first(reader.stage)
         if not rings_first:
             for reader in behind:
                 progress |= self._poll(reader, now_ns)

@@ -61,7 +61,7 @@ class WorkerEpochs:
         self._tasks = tuple(tasks)
         self._epoch: int | None = None  # whose markers some stage here lacks
         self._schedule = schedule
-        self._divisor = 1  # of what sources read
+        self._hurries = self._is_near = False
         self._kept = kept
         self._lock = threading.Lock()
         # The latest of each kind: the controller leads one epoch at a time.
@@ -72,10 +72,14 @@ class WorkerEpochs:
         """Whether commands of the controller wait for the loop."""
         return bool(self._commands)
 
-    def waits_for_marker(self, stage: int) -> bool:
-        """Whether the marker of the epoch under way has not come to a local stage yet."""
+    def comes_first(self, stage: int) -> bool:
+        """Whether what rings bring to a local stage comes before what sources would read.
+
+        So it is while the marker of the epoch under way has not come to the stage, and if an epoch
+        is near: its markers will wait behind what is in the rings by then.
+        """
         if self._epoch is None:
-            return False
+            return self._is_near
         found = self.by_stage[stage]
         return not found.ended and found.behind < self._epoch
 
@@ -121,7 +125,7 @@ class WorkerEpochs:
             self._schedule.begun()
 
     def turn_between_frames(self, now_ns: int) -> None:
-        """Begin an epoch, or pass its marker on, without waiting for the frames of other rings.
+        """Begin an epoch, or pass its marker on, without waiting for frames that are in the rings.
 
         A frame may take as long as all else in a turn.
         """
@@ -138,16 +142,16 @@ class WorkerEpochs:
         epoch = self._epoch
         if epoch is not None and all(one.ended or one.behind >= epoch for one in self._stages):
             self._epoch = None
-        hurries = self._schedule.is_near(now_ns) or self._epoch is not None
-        self._hurry(self._schedule.read_divisor if hurries else 1)
+        self._is_near = self._schedule.puts_rings_first(now_ns)
+        self._hurry(self._schedule.reads_little(now_ns) or self._epoch is not None)
         return moved
 
-    def _hurry(self, divisor: int) -> None:
+    def _hurry(self, hurries: bool) -> None:
         """Let sources read little while markers of an epoch are on their way, or soon will be."""
-        if divisor != self._divisor:
-            self._divisor = divisor
+        if hurries != self._hurries:
+            self._hurries = hurries
             for task in self._tasks:
-                task.hurry(divisor)
+                task.hurry(hurries)
 
 
 def _producers(plan: PhysicalPlan, stage: int, worker: int) -> dict[int, tuple[int, ...]]:

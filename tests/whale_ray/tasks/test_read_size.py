@@ -12,7 +12,14 @@ import pytest
 
 import whale_ray as whale
 from whale_ray.operators.sinks.collect import CollectWriter
-from whale_ray.tasks.read_size import READ_BYTES, ROWS, ROWS_IN_COLUMNS, ReadSize
+from whale_ray.tasks.read_size import (
+    DIVISOR_MAX,
+    HURRIED_NS,
+    READ_BYTES,
+    ROWS,
+    ROWS_IN_COLUMNS,
+    ReadSize,
+)
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.column import Column
 from whale_ray.transport.wire.types import Schema
@@ -86,3 +93,38 @@ def test_wide_rows_are_read_in_small_parts() -> None:
         assert size.rows == rows
     size.note(Batch.empty(Schema.of(n="int64")))
     assert size.rows == ROWS
+
+
+def test_hurried_reads_are_as_short_as_they_are_to_be_however_long_rows_take() -> None:
+    size = ReadSize(ROWS, ROWS)
+    size.hurries = True
+    assert size.rows == ROWS, "nobody knows yet how long it takes"
+    size.note_time(0, 10 * HURRIED_NS)
+    assert size.rows == ROWS
+    size.note_time(ROWS, HURRIED_NS)
+    assert size.rows == ROWS
+    for _ in range(40):  # a read that was interrupted says little, many of them do
+        size.note_time(ROWS, 4 * HURRIED_NS)
+    assert size.rows == ROWS // 4
+    size.note_time(ROWS, HURRIED_NS)
+    assert size.rows == ROWS
+    for _ in range(40):
+        size.note_time(ROWS, 1000 * HURRIED_NS)
+    assert size.rows == ROWS // DIVISOR_MAX
+    size.hurries = False
+    assert size.rows == ROWS
+    tiny = ReadSize(1, 1)
+    tiny.hurries = True
+    tiny.note_time(1, 1000 * HURRIED_NS)
+    assert tiny.rows == 1
+
+
+def test_a_source_learns_how_long_its_reads_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    took: list[tuple[int, int]] = []
+    monkeypatch.setattr(ReadSize, "note_time", lambda _, rows, ns: took.append((rows, ns)))
+    topology = whale.Topology("sizes")
+    rows = [{"n": n} for n in range(10)]
+    topology.source(whale.sources.iterable(rows), id="numbers").sink(whale.sinks.collect(), id="o")
+    whale.run(topology, settings={"runtime.source_batch_rows": 4})
+    assert [rows for rows, _ in took] == [4, 4, 2]
+    assert all(ns > 0 for _, ns in took)

@@ -202,8 +202,10 @@ class EpochJob:
             worker.close()
 
     def tell(self, worker: int, command: EpochCommand) -> None:
-        self.workers[worker].tell(0, command)
-        self.workers[worker]._apply_pending_commands(0)
+        told = self.workers[worker]
+        told.tell(0, command)
+        assert told._epochs is not None
+        told._epochs.carry_out_commands()
 
     def tell_all(self, command: EpochCommand) -> None:
         for worker in range(len(self.workers)):

@@ -13,8 +13,14 @@ from tests.whale_ray.worker.ring_jobs import Counting, EpochJob, Keep, Numbered,
 from whale_ray.configs.errors import OutputError
 from whale_ray.operators.snapshots import OperatorSnapshot
 from whale_ray.state.epochs.messages import EpochDurable, EpochForgotten, InjectMarker
+from whale_ray.tasks.read_size import HURRIED_NS, ReadSize
 from whale_ray.tasks.source_node import SourceNode
-from whale_ray.worker.epoch_schedule import AHEAD_IN_FLIGHT, EpochSchedule, exchanges_in_a_row
+from whale_ray.worker.epoch_schedule import (
+    AHEAD_IN_FLIGHT,
+    LITTLE_IN_FLIGHT,
+    EpochSchedule,
+    exchanges_in_a_row,
+)
 
 SETTINGS = {
     "transport.ring_bytes": 65_536,
@@ -159,14 +165,25 @@ def reads_of(job: EpochJob) -> set[int]:
     for worker in job.workers:
         assert worker._epochs is not None
         worker._epochs.turn(job.now_ns)
+    return {size.rows for size in read_sizes(job)}
+
+
+def read_sizes(job: EpochJob) -> list[ReadSize]:
     heads = (task.nodes[0] for worker in job.workers for task in worker._tasks)
-    return {head._read_size.rows for head in heads if isinstance(head, SourceNode)}
+    return [head._read_size for head in heads if isinstance(head, SourceNode)]
+
+
+def let_reads_take(job: EpochJob, times: int) -> None:
+    """Let sources learn that a read takes so many times as long as it may when markers wait."""
+    for size in read_sizes(job):
+        size.note_time(size.rows, times * HURRIED_NS)
 
 
 def test_sources_read_little_until_the_markers_have_come_everywhere_or_do_not_count() -> None:
     record = Record()
     with EpochJob(two_stages(record), 2, record, SETTINGS) as job:
         (usual,) = reads_of(job)
+        let_reads_take(job, 4)
         job.tell_all(InjectMarker(1))
         assert reads_of(job) == {usual // 4}
         while not job.is_whole(1):
@@ -210,14 +227,14 @@ def test_rings_are_emptied_before_sources_are_read_on_while_markers_are_on_their
             job.turn()
         assert worker._epochs is not None
         worker._epochs.turn(job.now_ns)
-        assert not any(worker._epochs.waits_for_marker(reader.stage) for reader in worker._readers)
+        assert not any(worker._epochs.comes_first(reader.stage) for reader in worker._readers)
 
 
 def test_sources_read_little_when_an_epoch_is_near() -> None:
     """What is in the rings when its marker comes was read before."""
     record, ms = Record(), 1_000_000
     settings = {**SETTINGS, "checkpoints.interval_ms": 1_000, "checkpoints.in_flight_ms": 10}
-    near_ms = 1_000 - AHEAD_IN_FLIGHT * 10
+    near_ms = 1_000 - LITTLE_IN_FLIGHT * 10
     with EpochJob(two_stages(record), 2, record, settings) as job:
 
         def reads_at(now_ms: int) -> set[int]:
@@ -226,23 +243,81 @@ def test_sources_read_little_when_an_epoch_is_near() -> None:
 
         assert exchanges_in_a_row(job.plan) == 1
         (usual,) = reads_at(5_000)
+        let_reads_take(job, 4)
         assert reads_at(5_000 + near_ms - 1) == {usual}
         assert reads_at(5_000 + near_ms) == {usual // 4}
         job.tell_all(InjectMarker(1))
         assert reads_at(6_010) == {usual // 4}
         while not job.is_whole(1):
-            job.turn()
+            job.turn()  # on a clock that stands still, so reads take no time
+        let_reads_take(job, 4)
         assert reads_at(6_900) == {usual}
         assert reads_at(6_010 + near_ms) == {usual // 4}
         assert reads_at(6_010 + 2_000 - near_ms) == {usual}, "it is late: nobody knows how late"
 
 
+def test_rings_come_before_sources_when_an_epoch_is_near() -> None:
+    record, ms = Record(), 1_000_000
+    settings = {**SETTINGS, "checkpoints.interval_ms": 1_000, "checkpoints.in_flight_ms": 10}
+    near_ms = 1_000 - AHEAD_IN_FLIGHT * 10
+    with EpochJob(two_stages(record), 2, record, settings) as job:
+        worker, other = job.workers
+        source: Any = next(task.nodes[0] for task in worker._tasks if task.reads)
+
+        def reads_besides_frames_at(now_ms: int) -> bool:
+            """Let the other worker's source fill its ring, and this one take a turn."""
+            job.now_ns = now_ms * ms
+            while any(task.poll(job.now_ns) for task in other._tasks if task.reads):
+                pass
+            assert any(reader.available() for reader in worker._readers)
+            before = source._reader.next
+            assert worker._epochs is not None
+            worker._epochs.turn(job.now_ns)
+            worker._turn(job.now_ns)
+            return int(source._reader.next - before) > 0
+
+        assert reads_besides_frames_at(5_000)
+        assert reads_besides_frames_at(5_000 + near_ms - 1)
+        assert not reads_besides_frames_at(5_000 + near_ms)
+        while any(reader.available() for reader in worker._readers):
+            worker._turn(job.now_ns)
+        before = source._reader.next
+        worker._turn(job.now_ns)
+        assert source._reader.next > before, "there is nothing else to do"
+
+
+def test_a_marker_is_passed_on_before_frames_that_are_in_the_rings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A command that comes while the worker sleeps, or at the end of its turn, waits for none."""
+    record = Record()
+    with EpochJob(two_stages(record), 2, record, SETTINGS) as job:
+        worker, other = job.workers
+        while any(task.poll(job.now_ns) for task in other._tasks if task.reads):
+            pass
+        assert any(reader.available() for reader in worker._readers)
+        job.tell(0, InjectMarker(1))
+        sources = job.plan.stage_of("a").id
+        passed_on: list[bool] = []
+
+        def noted(_: object, now_ns: int) -> bool:
+            passed_on.append(("aligned", (sources, 0), 1) in record.told)
+            return False
+
+        for reader in worker._readers:
+            monkeypatch.setattr(type(reader), "poll", noted)
+        worker._turn(job.now_ns)
+        assert passed_on
+        assert all(passed_on)
+
+
 def test_a_job_whose_rings_may_be_full_reads_as_much_before_an_epoch_as_ever() -> None:
-    schedule = EpochSchedule(1_000, 0)
-    assert not any(schedule.is_near(now) for now in range(3_000))
-    assert (schedule.read_divisor, EpochSchedule(1_000, 0, exchanges=2).read_divisor) == (4, 8)
-    short = EpochSchedule(80, 1_000)
-    assert [now for now in range(200) if short.is_near(now)] == list(range(70, 90))
+    schedule = EpochSchedule(1_000, 0, 0)
+    assert not any(schedule.puts_rings_first(now) for now in range(3_000))
+    assert not any(schedule.reads_little(now) for now in range(3_000))
+    short = EpochSchedule(80, 1_000, 4)
+    assert [now for now in range(200) if short.puts_rings_first(now)] == list(range(70, 90))
+    assert [now for now in range(200) if short.reads_little(now)] == list(range(76, 84))
 
 
 def test_stages_behind_a_marker_read_on_when_no_ring_has_a_frame_before_it() -> None:
