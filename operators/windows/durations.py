@@ -67,7 +67,7 @@ def duration_ns(value: object, what: str) -> int:
     elif isinstance(value, datetime.timedelta):
         exact = Fraction(value // datetime.timedelta(microseconds=1) * NS_PER_US)
     elif isinstance(value, (int, float)) and not isinstance(value, bool) and _is_finite(value):
-        exact = Fraction(value) * _NS_PER_UNIT["millisecond"]
+        exact = Fraction(str(value)) * _NS_PER_UNIT["millisecond"]  # 0.2 as it is written
     else:
         msg = f"{what} is {value!r}: pass a text such as '10 seconds', a timedelta, or milliseconds"
         raise InputError(msg)

@@ -10,7 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..configs.errors import JobCancelledError, UsageError
-from ..control.outcome import JobOutcome, warn_if_incomplete
+from ..control.outcome import JobOutcome, output_of_cancelled, warn_if_incomplete
 from ..deployment.signals import draining_signals
 from ..metrics.job_metrics import JobMetrics
 from ..metrics.tables import metrics_html
@@ -267,8 +267,7 @@ class Job:
         self.wait()
         assert self._outcome is not None
         if self._outcome.state == "cancelled":
-            left = "it published nothing" if self._outcome.bounded else "published parts remain"
-            msg = f"job {self.name!r} was cancelled; {left}"
+            msg = f"job {self.name!r} was cancelled; {output_of_cancelled(self._outcome)}"
             raise JobCancelledError(msg)
         return self._outcome
 

@@ -56,6 +56,8 @@ def _state(parsed: argparse.Namespace) -> int:
     sys.stdout.write(f"{json.dumps(found, default=str)}\n" if parsed.json else "\n".join(lines))
     if not parsed.json:
         sys.stdout.write("\n")
+    if parsed.action == "list":
+        _fail_if_damaged(found)
     return 0
 
 
@@ -74,7 +76,7 @@ def _list(parsed: argparse.Namespace) -> tuple[Any, list[str]]:
         find_epoch(store, parsed.epoch)  # says that there are none
     now_ms = SystemClock().wall_ns() // 1_000_000
     lines = [f"checkpoints in {store.url}, the oldest first", *table([*map(_row, epochs)])]
-    lines += [f"  {one.manifest}: {one.damage}" for one in epochs if one.damage]
+    lines += [f"  {one.damage}" for one in epochs if one.damage]
     found: dict[str, Any] = {
         "url": store.url,
         "checkpoints": [dataclasses.asdict(one) for one in epochs],
@@ -97,6 +99,20 @@ def _list(parsed: argparse.Namespace) -> tuple[Any, list[str]]:
     lines += table([one | {"nbytes": _bytes(one["nbytes"])} for one in shown]) if shown else []
     found |= {"epoch": manifest.epoch, "operators": operators, "damage": damage}
     return found, lines
+
+
+def _fail_if_damaged(found: dict[str, Any]) -> None:
+    """Raise DamagedCheckpointError if a list has damage in it, so that the exit code says so."""
+    from ..configs.errors import DamagedCheckpointError
+
+    number = sum(bool(one["damage"]) for one in (*found["checkpoints"], found) if "damage" in one)
+    if number:
+        msg = (
+            f"{number} of {_counted(len(found['checkpoints']), 'checkpoint')} in {found['url']}"
+            f" {'is' if number == 1 else 'are'} damaged, as listed: to go on from a whole one, name"
+            f" its manifest (restore='{found['url']}/manifests/…')"
+        )
+        raise DamagedCheckpointError(msg)
 
 
 def _row(one: EpochEntry) -> dict[str, Any]:
@@ -130,9 +146,11 @@ def _show(parsed: argparse.Namespace) -> tuple[Any, list[str]]:
     record = manifest.operators.get(operator, {})
     keys = " and ".join("+".join(key) for key in record.get("key", ()) if key)
     what = {
-        "source": f"{found.num_rows:,} positions",
-        "sink": f"{found.num_rows:,} staged parts",
-    }.get(record.get("kind", ""), f"{found.num_rows:,} rows" + (f", by {keys}" if keys else ""))
+        "source": _counted(found.num_rows, "position"),
+        "sink": _counted(found.num_rows, "staged part"),
+    }.get(
+        record.get("kind", ""), _counted(found.num_rows, "row") + (f", by {keys}" if keys else "")
+    )
     if record.get("level") == "" and record.get("kind") not in ("source", "sink"):
         what = "it keeps no state"
     lines = [f"{operator} at checkpoint {manifest.epoch}: {what}"]
@@ -164,6 +182,10 @@ def _time(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def _listed(numbers: list[int]) -> str:
     return ", ".join(map(str, numbers))
 
@@ -182,4 +204,4 @@ def _duration(ms: int) -> str:
     for unit, name in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
         if seconds >= 2 * unit:
             return f"{seconds // unit} {name}"
-    return f"{seconds} seconds"
+    return _counted(seconds, "second")

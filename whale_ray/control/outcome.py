@@ -55,14 +55,18 @@ def warn_if_incomplete(name: str, outcome: JobOutcome) -> None:
             rows,
         )
     elif outcome.state == "cancelled":
-        there = "its output is what it had published"
-        if outcome.bounded:  # each, print and Kafka without transactions have passed rows on
-            there = "sinks that publish at its end published nothing"
         _log.warning(
             "job %r was cancelled (Ctrl-C, SIGTERM, SIGHUP or whale-ray stop): %s; %s",
             name,
-            there,
+            output_of_cancelled(outcome),
             f"restore={outcome.checkpoint!r} goes on from its newest checkpoint"
             if outcome.checkpoint
             else "run it again for all rows",
         )
+
+
+def output_of_cancelled(outcome: JobOutcome) -> str:
+    """Return what there is of the output of a job that was cancelled."""
+    if outcome.bounded:  # each, print and Kafka without transactions have passed rows on
+        return "sinks that publish at its end published nothing"
+    return "its output is what it had published"

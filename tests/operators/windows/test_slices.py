@@ -77,6 +77,7 @@ def test_slices_are_open_as_long_as_one_of_their_windows_is(window, watermark):
         (datetime.timedelta(days=1, microseconds=1), 86_400 * 10**9 + 1_000),
         (1500, 1_500_000_000),
         (0.5, 500_000),
+        (0.2, 200_000),
     ],
     ids=str,
 )

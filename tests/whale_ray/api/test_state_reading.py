@@ -313,8 +313,8 @@ def test_the_command_lists_shows_and_compares(store, capsys):
     said = capsys.readouterr().out
     assert "op at checkpoint 2: 3 rows, by k" in said and "… and 2 more" in said
     for words, told in {
-        "rows": 'rows at checkpoint 2: 1 positions\n  instances 0: {"row": 2}\n',
-        "out": "out at checkpoint 2: 1 staged parts\n  instance  rows  path\n  1         7     p\n",
+        "rows": 'rows at checkpoint 2: 1 position\n  instances 0: {"row": 2}\n',
+        "out": "out at checkpoint 2: 1 staged part\n  instance  rows  path\n  1         7     p\n",
         "kilo": "kilo at checkpoint 2: it keeps no state\n",
     }.items():
         assert main(["state", store.url, "show", words]) == 0
@@ -358,6 +358,6 @@ def test_a_chunk_that_is_gone_is_named(store, tmp_path, capsys):
         path.unlink()
     with pytest.raises(DamagedCheckpointError, match="lacks chunks/job-1/.*restore from another"):
         whale.read_state(store.url, "op")
-    assert main(["state", store.url]) == 0
+    assert main(["state", store.url]) == 2
     said = capsys.readouterr().out
     assert "2023-11-14 22:13:20" in said and "lacks chunks/job-1/" in said

@@ -126,7 +126,7 @@ def test_a_job_that_a_signal_cancelled_says_so_once_and_how_to_go_on(
     assert caplog.messages == [
         f"job 'fares' was cancelled (Ctrl-C, SIGTERM, SIGHUP or whale-ray stop): {told}"
     ]
-    with pytest.raises(JobCancelledError):
+    with pytest.raises(JobCancelledError, match=told.partition(";")[0]):
         job.outcome()
     caplog.clear()
     Job("id", "fares", Short("cancelled", **facts)).stop(drain=False)

@@ -179,6 +179,19 @@ CASES: dict[str, tuple[Damage, Sequence[str], int, str]] = {
         2,
         r"the checkpoint folder '.*' lacks chunks/.*; restore from another epoch or savepoint.*",
     ),
+    "half deleted, by the list of checkpoints": (
+        remove_chunks,
+        ["state", "st"],
+        2,
+        r"1 of 2 checkpoints in .*/st is damaged, as listed: to go on from a whole one, name its"
+        r" manifest \(restore='.*/st/manifests/…'\)",
+    ),
+    "a manifest cut short, by the list of checkpoints": (
+        lambda: cut_short(manifests()[0]),
+        ["state", "st", "--json"],
+        2,
+        r"1 of 2 checkpoints in .*/st is damaged, as listed: .*",
+    ),
     "files that changed since": (change_the_input, LATEST, 2, r".*in/rows.parquet.*chang.*"),
     "files that are gone": (
         lambda: shutil.rmtree("in"),

@@ -445,7 +445,9 @@ def test_a_second_ctrl_c_cancels_even_a_function_that_does_not_return(
     assert process.returncode == 130
     assert told == ""
     line = errors.splitlines()[-1]
-    assert line == "whale-ray: job 'endless' was cancelled; it published nothing"
+    assert line == (
+        "whale-ray: job 'endless' was cancelled; sinks that publish at its end published nothing"
+    )
     assert list(folder.iterdir()) == []
 
 
