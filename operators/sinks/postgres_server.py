@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 Connection: TypeAlias = "psycopg.Connection[Any]"
 
 _CONNECT_TIMEOUT_S = 10
+_KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+"""Seconds, and how many: a host that is gone is noticed after a minute, and not after two hours."""
+
 _BACK_WITHIN_S = 60.0
 _PAUSE_NS = 250_000_000
 _NOT_READY = "the database system is"
@@ -45,9 +48,16 @@ def connect(dsn: str, what: str) -> Connection:
     from psycopg.conninfo import conninfo_to_dict
 
     try:
-        timeout = conninfo_to_dict(dsn).get("connect_timeout") or _CONNECT_TIMEOUT_S
+        given = conninfo_to_dict(dsn)
+        timeout_s = int(given.get("connect_timeout") or _CONNECT_TIMEOUT_S)
+        if timeout_s <= 0:
+            reason = f"connect_timeout={timeout_s} would wait without end: name seconds"
+            raise ValueError(reason)  # told as what libpq refuses
+        ours = {name: value for name, value in _KEEPALIVE.items() if name not in given}
         # Text is sent as UTF-8, whatever the database has.
-        return psycopg.connect(dsn, connect_timeout=int(timeout), client_encoding="utf8")
+        return psycopg.connect(
+            dsn, **{**ours, "connect_timeout": timeout_s, "client_encoding": "utf8"}
+        )
     except (psycopg.Error, ValueError) as error:
         reason = reason_of(error)
         is_lost = isinstance(error, psycopg.OperationalError)
@@ -95,15 +105,25 @@ def server_errors(what: str) -> Iterator[None]:
             "was being committed may be there or not, and is asked for again"
         )
         raise kind(msg) from error
-    except psycopg.errors.InsufficientPrivilege as error:
-        msg = (
-            f"{what}: the server refuses: {reason_of(error)}; let the role read and write the "
-            "table, and create tables in its schema"
-        )
-        raise OutputError(msg) from error
     except psycopg.Error as error:
-        msg = f"{what}: the server refuses: {reason_of(error)}; correct the table or the rows"
+        remedy = _remedy_of(error)
+        msg = f"{what}: the server refuses: {reason_of(error)}; {remedy}"
         raise OutputError(msg) from error
+
+
+def _remedy_of(error: psycopg.Error) -> str:
+    """Return what to do about what the server refuses."""
+    from psycopg import errors
+
+    match error:
+        case errors.InsufficientPrivilege():
+            return "let the role read and write the table, and create tables in its schema"
+        case errors.InvalidSchemaName():
+            return "create it (CREATE SCHEMA), or correct the schema in the table's name"
+        case errors.ReadOnlySqlTransaction():
+            return "name a server, database and role in the dsn that may write: no standby"
+        case _:
+            return "correct the table or the rows"
 
 
 def reason_of(error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from tests.operators.sinks.postgres_server import ask, do, staged_rows_left
 from whale_ray.configs.errors import OutputError, UsageError
+from whale_ray.operators.sinks.postgres_server import connect
 from whale_ray.operators.sinks.postgres_sink import PostgresSink, postgres
 from whale_ray.testing import write_all
 from whale_ray.transport.wire.batch import Batch
@@ -55,6 +57,22 @@ REFUSED: dict[str, tuple[Callable[[str], object], str]] = {
     "a dsn that is none": (
         lambda dsn: postgres("nonsense=word password=secret", "t").prepare("t", bounded=True),
         "the Postgres table t: no connection: ",
+    ),
+    "a wait without end": (
+        lambda dsn: postgres(f"{dsn} connect_timeout=0", "t").prepare("t", bounded=True),
+        "no connection: connect_timeout=0 would wait without end: name seconds",
+    ),
+    "a schema that is not there": (
+        lambda dsn: postgres(dsn, "nowhere.t").prepare("t", bounded=True),
+        'the Postgres table nowhere.t: the server refuses: schema "nowhere" does not exist; create '
+        "it (CREATE SCHEMA), or correct the schema in the table's name",
+    ),
+    "a server that only reads": (
+        lambda dsn: write_all(
+            postgres(f"{dsn} options='-c default_transaction_read_only=on'", "t"), [numbers(1)]
+        ),
+        "cannot execute CREATE TABLE in a read-only transaction; name a server, database and role "
+        "in the dsn that may write: no standby",
     ),
     "a login that is refused": (_refused_login, 'role "guest" is not permitted to log in'),
     "a table of other columns": (
@@ -136,6 +154,14 @@ def test_what_cannot_be_is_refused_in_one_line(database: str, case: str) -> None
 
 def server_of(dsn: str) -> str:
     return " ".join("dbname=postgres" if "dbname" in one else one for one in dsn.split())
+
+
+def test_a_host_that_is_gone_is_noticed(database: str) -> None:
+    """Without these, Linux asks after two hours whether the other side still lives."""
+    with closing(connect(database, "t")) as connection:
+        assert int(connection.info.get_parameters()["keepalives_idle"]) <= 60
+    with closing(connect(f"{database} keepalives_idle=7", "t")) as connection:
+        assert connection.info.get_parameters()["keepalives_idle"] == "7"
 
 
 def test_arguments_are_checked() -> None:
