@@ -16,7 +16,7 @@ from bisect import insort
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-__all__ = ["FileKey", "FilesRead", "SizesRead", "owner_of"]
+__all__ = ["FileKey", "FilesRead", "LastRead", "owner_of"]
 
 FileKey: TypeAlias = tuple[int, str]
 """What files are ordered by: the time of change in ns, 0 if they are ordered by name; the name."""
@@ -139,31 +139,47 @@ class FilesRead:
             self._names.discard(self.floor[1])
 
 
-class SizesRead:
-    """The sizes of the files that were read last: one that grows was not complete."""
+class LastRead:
+    """What the files that were read last were like then, to notice those that are others since.
 
-    def __init__(self) -> None:
-        self._sizes: dict[str, int] = {}
+    Args:
+        files: name, size in bytes and time of change in ns of each, the one read last at the end.
+    """
 
-    def note(self, path: str, size: int) -> None:
-        """Note the size of a file that was read."""
-        self._sizes[path] = size
-        if len(self._sizes) > _WATCHED_FILES:
-            del self._sizes[next(iter(self._sizes))]
+    def __init__(self, files: Iterable[tuple[str, int, int]] = ()) -> None:
+        self._files: dict[str, tuple[int, int]] = {}
+        for name, size, mtime_ns in files:
+            self.note(name, size, mtime_ns)
 
-    def grown(self) -> list[str]:
-        """Return the paths of files that have grown, each once."""
-        grown: list[str] = []
-        for path, size in list(self._sizes.items()):
+    @classmethod
+    def divided(cls, olds: Iterable[Any], instance: int, parallelism: int) -> LastRead:
+        """Return what one of `parallelism` instances knows from the `to_json` of old ones."""
+        known = (one for old in olds for one in old)
+        return cls((n, s, t) for n, s, t in known if owner_of(n, parallelism) == instance)
+
+    def to_json(self) -> list[list[Any]]:
+        """Return it as values of JSON."""
+        return [[name, *like] for name, like in self._files.items()]
+
+    def note(self, name: str, size: int, mtime_ns: int) -> None:
+        """Note what a file was like that was read."""
+        self._files[name] = size, mtime_ns
+        if len(self._files) > _WATCHED_FILES:
+            del self._files[next(iter(self._files))]
+
+    def changed(self, folder: str) -> list[tuple[str, bool]]:
+        """Return the names of files that are others now, each once, and whether they have grown."""
+        changed: list[tuple[str, bool]] = []
+        for name, (size, mtime_ns) in list(self._files.items()):
             try:
-                now = os.stat(path).st_size
+                now = os.stat(os.path.join(folder, name))
             except OSError:
-                now = -1  # moved away
-            if now > size:
-                grown.append(path)
-            if now > size or now < 0:
-                del self._sizes[path]
-        return grown
+                del self._files[name]  # moved away
+                continue
+            if (now.st_size, now.st_mtime_ns) != (size, mtime_ns):
+                changed.append((name, now.st_size > size))
+                del self._files[name]
+        return changed
 
 
 def owner_of(name: str, parallelism: int) -> int:

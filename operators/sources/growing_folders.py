@@ -22,7 +22,7 @@ from ..arguments import check_type
 from .base import BadRows, Source, SourceReader
 from .csv_files import CsvSource, csv
 from .files import START_ANEW, PathLike, likeness
-from .files_read import FileKey, FilesRead, SizesRead, owner_of
+from .files_read import FileKey, FilesRead, LastRead, owner_of
 from .json_lines_files import JsonLinesSource, json_lines
 from .parquet_files import ParquetSource, parquet
 from .progress import own_or_first
@@ -45,12 +45,13 @@ _NS_PER_MS = 1_000_000
 _OPENING_NS = 50_000_000
 """`read` returns after this time even if all files that it opened had no rows."""
 
-UNREADABLE, VANISHED, LATE, CHANGED, GROWN = (
+UNREADABLE, VANISHED, LATE, CHANGED, GROWN, ANOTHER = (
     "file that cannot be read",
     "file that vanished before it was read",
     "file that appeared too late",
     "file that changed while it was read",
     "file that grew after it was read",
+    "file that changed after it was read",
 )
 
 
@@ -124,7 +125,8 @@ class GrowingFolderSource(Source):
         mine = {name: at for name, at in begun.items() if owner_of(name, parallelism) == instance}
         learnt = own_or_first(context, positions, "columns")
         columns = None if learnt is None else take_schema(dict(learnt))
-        return GrowingFolderReader(self, context, read, mine, columns)
+        last = LastRead.divided([one.get("last", ()) for one in positions], instance, parallelism)
+        return GrowingFolderReader(self, context, read, mine, columns, last)
 
     def resumption(self) -> str:
         """Return that the files read are remembered."""
@@ -184,6 +186,7 @@ class GrowingFolderReader(SourceReader):
         read: the files that it has read.
         begun: the position in each of its files of which a part was read.
         columns: those of the files before.
+        last: what the files were like that were read last.
     """
 
     def __init__(
@@ -193,6 +196,7 @@ class GrowingFolderReader(SourceReader):
         read: FilesRead,
         begun: Mapping[str, Position] | None = None,
         columns: Schema | None = None,
+        last: LastRead | None = None,
     ) -> None:
         self._source = source
         self._context = context
@@ -208,7 +212,7 @@ class GrowingFolderReader(SourceReader):
         self._name = ""
         self._key: FileKey = (0, "")
         self._like: Mapping[str, Any] = {}
-        self._sizes = SizesRead()
+        self._last = last or LastRead()
         self._reader: SourceReader | None = None
         self._rejected: dict[str, int] = {}
 
@@ -246,6 +250,7 @@ class GrowingFolderReader(SourceReader):
         return {
             "order": self._source.order,
             "files": self._read.to_json(),
+            "last": self._last.to_json(),
             "begun": [[name, place] for name, place in begun.items()],
             "columns": self._columns and [[one.name, str(one.type)] for one in self._columns],
         }
@@ -276,8 +281,8 @@ class GrowingFolderReader(SourceReader):
 
     def _look(self) -> None:
         """Put the files that are to read in a queue, in their order."""
-        for path in self._sizes.grown():
-            self._leave_out(os.path.basename(path), GROWN, _GROWN)
+        for name, grown in self._last.changed(self._source.folder):
+            self._leave_out(name, *((GROWN, _GROWN) if grown else (ANOTHER, _ANOTHER)))
         found = self._source.list_own(self._context)
         queue: list[FileKey] = []
         for name, key in found.items():
@@ -353,7 +358,7 @@ class GrowingFolderReader(SourceReader):
         if os.path.exists(path) and likeness(path) != self._like:
             self._leave_out(self._name, CHANGED, _CHANGED)
         else:
-            self._sizes.note(path, self._like["size"])
+            self._last.note(self._name, self._like["size"], self._like["mtime_ns"])
 
     def _end(self) -> None:
         """Close the file, which counts as read."""
@@ -389,6 +394,7 @@ _GONE = f"a part of it was read before the checkpoint, and it is gone; {START_AN
 _VANISHED = "it has vanished before it was read; move files away only once they were read"
 _COMPLETE = "write a file under a name that begins with . or _, and rename it when it is complete"
 _CHANGED = f"it has changed while it was read; {_COMPLETE}"
+_ANOTHER = f"it has changed after it was read, and is not read again; {_COMPLETE}"
 _GROWN = f"it has grown after it was read, and what was added is not read; {_COMPLETE}"
 
 
@@ -421,9 +427,10 @@ def growing_folder(
     that happens while no job runs, left out.
 
     A file that cannot be read, that vanishes before it is read, that changes while it is read, that
-    appears too late or that grows after it was read (of the last 100 files, while the job runs)
-    fails the job, unless `Topology.source` got `on_bad_rows="drop"`: then it is left out, or its
-    rest, and counted. Files that were read may be moved away. None is read again.
+    appears too late or that is another after it was read (by size and time of change, of the last
+    100 files, also if it changes while no job runs) fails the job, unless `Topology.source` got
+    `on_bad_rows="drop"`: then it is left out, or its rest, and counted. Files that were read may be
+    moved away. None is read again.
 
     Args:
         path: the folder.

@@ -314,6 +314,38 @@ def test_a_file_that_grows_after_it_was_read(tmp_path: Path) -> None:
         folder.close()
 
 
+@pytest.mark.parametrize("order", ["name", "time"])
+@pytest.mark.parametrize("parallelism", [2, 3])
+def test_a_file_that_changes_while_no_job_runs(
+    tmp_path: Path, order: str, parallelism: int
+) -> None:
+    folder = Folder(tmp_path, 2, order=order)
+    paths = [folder.add(name, 2, time_s=10 + at) for at, name in enumerate("abcd")]
+    folder.read_all()
+    positions = folder.positions()
+    folder.close()
+    folder.parallelism = parallelism
+    paths[3].unlink()
+    folder.open(positions)
+    assert folder.read_all() == []
+    folder.close()
+    paths[2].write_text("n,file\n7,c\n")
+    folder.open(positions)
+    with pytest.raises(InputError, match=r"c\.csv: it has changed after it was read, and is not"):
+        folder.read_all()
+    folder.close()
+    paths[0].write_text(f"{paths[0].read_text()}7,a\n")
+    folder.source = folder.source.with_bad_rows("drop")
+    folder.open(positions)
+    assert folder.read_all() == []
+    counts = [Counter(reader.rejected) for reader in folder.readers]
+    assert sum(counts, Counter()) == {
+        "file that grew after it was read": 1,
+        "file that changed after it was read": 1,
+    }
+    folder.close()
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     for policy in ("fail", "drop"):
         (tmp_path / policy).mkdir()
