@@ -30,6 +30,7 @@ from numba.core import config
 from .compiled_folder import FOLDER_VARIABLE, NOT_KEPT_VARIABLE, folder_of_own
 from .compiling import njit
 from .deferred_compiling import entry_point
+from .unused_files import mark_used, remove_unused
 
 __all__ = ["compile_text", "is_kept"]
 
@@ -41,6 +42,8 @@ _OPTIONS = {"nogil": True, "_nrt": False}
 """Of all functions. They make no arrays, so those that they pass on need no counts of references:
 these took half of the time of a loop with keys of text."""
 _OF_LOOPS = {"boundscheck": False, "error_model": "numpy"}
+_KEPT_MAX = 1_000
+"""How many functions are kept: each has some 100 KB in files."""
 _LOADED_MAX = 64
 """How many functions a process has at hand; one has some 50 KB of machine code."""
 _log = logging.getLogger(__name__)
@@ -102,10 +105,15 @@ def is_kept(text: str) -> bool:
         return False
     path = folder / _file_name(text)
     index = f"{path.stem}.*.nbi"
+    return path.is_file() and any(next(place.glob(index), None) for place in _places(folder))
+
+
+def _places(folder: Path) -> list[Path]:
+    """Return the folders in which numba keeps what the files of a folder are compiled to."""
     places = [folder / "__pycache__"]
     if config.CACHE_DIR:  # where numba keeps each folder's functions in a folder of its own
         places += Path(config.CACHE_DIR).glob(f"{folder.name}_*")
-    return path.is_file() and any(next(place.glob(index), None) for place in places)
+    return places
 
 
 def _kept_file(text: str) -> Path | None:
@@ -117,6 +125,7 @@ def _kept_file(text: str) -> Path | None:
     raw = text.encode()
     try:
         if path.is_file() and path.read_bytes() == raw:
+            mark_used(path)
             return path
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as made:
             made.write(raw)
@@ -129,6 +138,8 @@ def _kept_file(text: str) -> Path | None:
     except OSError as error:
         _warn_not_cached(f"{folder}: {error.strerror}")
         return None
+    with suppress(OSError):
+        remove_unused(folder, _places(folder), _KEPT_MAX)
     return path
 
 

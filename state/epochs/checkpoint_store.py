@@ -368,6 +368,8 @@ class CheckpointStore:
         if any(manifests[name].job == claim.job for name in kept):
             earlier = (*self._files.names(CLAIMS), *self._files.names(NEWEST))
             gone += [name for name in earlier if 0 < claim_number(name) < claim.number]
+            begun = map(ManifestName.of, self._files.unfinished(MANIFESTS))  # and never finished
+            gone += [str(name) for name in begun if name and name.claim < claim.number]
         claim.check()
         # Manifests go first: a crash in between leaves files that nothing lists, not the reverse.
         for name in gone:

@@ -56,6 +56,27 @@ def test_a_text_is_kept_with_what_it_was_compiled_to(kept: Path) -> None:
     assert not generated.is_kept(TEXT.replace("K0 = np.int64(3)", "K0 = np.int64(4)"))
 
 
+def test_what_nobody_has_used_for_longest_is_removed(
+    kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generated, "_KEPT_MAX", 2)
+    texts = [TEXT.replace("K0 = np.int64(3)", f"K0 = np.int64({k})") for k in range(5)]
+    for number, text in enumerate(texts[:3]):
+        assert _total(text) == 12 + number
+    assert all(map(generated.is_kept, texts[:3])), "files of this hour stay"
+    (kept / "tmp-of-a-killed-process").touch()
+    for path in kept.iterdir():
+        os.utime(path, (0, 0))
+    assert _total(texts[1]) == 13  # used again
+    assert _total(texts[3]) == 15
+    assert [generated.is_kept(text) for text in texts] == [False, True, False, True, False]
+    assert {path.suffix for path in kept.iterdir()} == {".py", ""}
+    assert len([*kept.glob("*.py")]) == 2
+    compiled = {path.name.partition(".")[0] for path in (kept / "__pycache__").iterdir()}
+    assert compiled - {"whale-ray-compiling"} == {path.stem for path in kept.glob("*.py")}
+    assert _total(texts[0]) == 12
+
+
 def test_a_process_loads_a_loop_once_unless_it_calls_functions_of_a_user(kept: Path) -> None:
     def compiled(text: str, signature: object = _INT64S, **known: object) -> object:
         known["np"] = np

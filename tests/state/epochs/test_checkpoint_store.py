@@ -239,6 +239,22 @@ def test_the_newest_epochs_stay_with_every_chunk_that_they_list(url, claimed):
     assert store.remove_unlisted(2) == 0
 
 
+def test_a_manifest_that_a_killed_job_has_begun_goes_once_another_has_its_own(tmp_path, claimed):
+    store = claimed(str(tmp_path))
+    write_epoch(store, 1)
+    begun = tmp_path / "manifests" / "000001-000000000002-job-1.77-deadbeef.open"
+    begun.write_bytes(b"half of")
+    store.remove_unlisted(1)
+    assert begun.exists(), "the job that has the claim may be writing it"
+    store.claim.close()
+    again = claimed(str(tmp_path), "job-2", restore=going_on(store))
+    again.remove_unlisted(1)
+    assert begun.exists()
+    write_epoch(again, 3, job="job-2")
+    again.remove_unlisted(1)
+    assert not begun.exists()
+
+
 def test_what_a_killed_worker_has_begun_goes_with_the_files_of_its_epoch(tmp_path, claimed):
     """Its name may not be given any more then: who still writes it is told that it is gone."""
     store = claimed(str(tmp_path))
