@@ -151,7 +151,8 @@ def _show(parsed: argparse.Namespace) -> tuple[Any, list[str]]:
     }.get(
         record.get("kind", ""), _counted(found.num_rows, "row") + (f", by {keys}" if keys else "")
     )
-    if record.get("level") == "" and record.get("kind") not in ("source", "sink"):
+    keeps_none = record.get("level") == "" and not found.num_rows  # a table of a join has rows
+    if keeps_none and record.get("kind") not in ("source", "sink"):
         what = "it keeps no state"
     lines = [f"{operator} at checkpoint {manifest.epoch}: {what}"]
     if record.get("kind") == "source":  # a table would clip them
