@@ -45,7 +45,7 @@ def connect(dsn: str, what: str) -> Connection:
         OutputError: it refuses the login.
     """
     import psycopg
-    from psycopg.conninfo import conninfo_to_dict
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
     try:
         given = conninfo_to_dict(dsn)
@@ -55,9 +55,8 @@ def connect(dsn: str, what: str) -> Connection:
             raise ValueError(reason)  # told as what libpq refuses
         ours = {name: value for name, value in _KEEPALIVE.items() if name not in given}
         # Text is sent as UTF-8, whatever the database has.
-        return psycopg.connect(
-            dsn, **{**ours, "connect_timeout": timeout_s, "client_encoding": "utf8"}
-        )
+        more = {**ours, "connect_timeout": timeout_s}
+        return psycopg.connect(make_conninfo(dsn, **more, client_encoding="utf8"))
     except (psycopg.Error, ValueError) as error:
         reason = reason_of(error)
         is_lost = isinstance(error, psycopg.OperationalError)

@@ -131,6 +131,7 @@ RECORDS = {
     "own": {"kind": "process", "level": "opaque", "key": [["k"]], "state": []},
     "rows": {"kind": "source", "level": "", "key": [], "state": []},
     "kilo": {"kind": "transform", "level": "", "key": [], "state": []},
+    "named": {"kind": "table join", "level": "", "key": [], "state": []},
     "out": {"kind": "sink", "level": "", "key": [], "state": []},
 }
 
@@ -145,6 +146,8 @@ def write(store: CheckpointStore, epoch: int, objects: list[list[StateChunk]], *
     waiting = StateChunk(Batch.from_rows([{"k": "z", "v": 1.0}]), waits=(0, 0))
     files = [_file(store, epoch, f"book-{n}", c) for n, c in enumerate([StateChunk(book), waiting])]
     parts.append(OperatorPart("book", (0,), 1, 0, tuple(files)))
+    table = _file(store, epoch, "named", StateChunk(Batch.from_rows([{"id": 1}])))
+    parts.append(OperatorPart("named", (0,), 1, 0, (table,)))
     parts.append(OperatorPart("own", (0,), 1, 0, values=ChunkFile("chunks/own", 5, epoch)))
     parts.append(OperatorPart("rows", (0,), 1, 0, position={"row": epoch}))
     staged = ({"instance": 1, "rows": 7, "path": "p"},)
@@ -236,7 +239,7 @@ def test_rows_that_are_kept_are_shown_without_those_that_wait(store):
     [
         (
             ("os",),
-            r"checkpoint 1 has no operator 'os'.*; it has 'book', 'kilo', 'op', 'out', ",
+            r"checkpoint 1 has no operator 'os'.*; it has 'book', 'kilo', 'named', 'op', ",
         ),
         (("op", "m"), "operator 'op' keeps no 'm'; it keeps 'n', 'spent', 'least', 'last'"),
         (("op", "k"), "operator 'op' keeps no 'k'"),
@@ -316,6 +319,7 @@ def test_the_command_lists_shows_and_compares(store, capsys):
         "rows": 'rows at checkpoint 2: 1 position\n  instances 0: {"row": 2}\n',
         "out": "out at checkpoint 2: 1 staged part\n  instance  rows  path\n  1         7     p\n",
         "kilo": "kilo at checkpoint 2: it keeps no state\n",
+        "named": "named at checkpoint 2: 1 row\n  id\n  1\n",
     }.items():
         assert main(["state", store.url, "show", words]) == 0
         assert capsys.readouterr().out == told
