@@ -34,6 +34,7 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.runtime import rtsys
 from numba.core.sigutils import normalize_signature
 
+from .deferred_bitcode import defer_bitcode
 from .reached_sources import reached_stamp
 
 _METHODS: dict[str, Callable[[], object]] = {"_load_index": dict, "load": lambda: None}
@@ -48,7 +49,7 @@ def load_quickly(dispatcher: object) -> None:
 
     numba loads the implementations of all that compiled code may call before it looks for a kept
     function, which takes a fifth of a second. Machine code needs no more of it than the runtime
-    that allocates memory, and numba's compiler loads the rest itself.
+    that allocates memory, and numba's compiler loads the rest itself; so with the bitcode.
 
     Whoever installed whale-ray may have compiled beside the sources, where it is kept by default.
     Another user, or one who chose another folder, keeps his own elsewhere and reads both.
@@ -70,6 +71,7 @@ def load_quickly(dispatcher: object) -> None:
         found = cache._load_overload(signature, target)
         return _load_from_beside_source(cache, signature, target) if found is None else found
 
+    defer_bitcode(cache)
     cache.load_overload = _reads_or(loads, lambda: None)  # its machine code may be damaged
 
 

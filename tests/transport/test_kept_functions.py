@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import importlib
 import itertools
@@ -11,11 +12,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from numba.core import config
 from numba.core.caching import IndexDataCacheFile
 
+from whale_ray.transport.compiling import njit
 from whale_ray.transport.kept_functions import load_kept_versions
 
 ARGUMENTS = """
@@ -272,3 +275,45 @@ def test_kept_versions_of_a_module_are_loaded_and_nothing_is_compiled(package: P
     assert not kernels.following.overloads
     assert not kernels.doubled.overloads
     assert (kernels.following(argument), kernels.doubled(4)) == (2, 12)
+
+
+def test_bitcode_is_parsed_once_a_caller_is_compiled(
+    package: Package, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels, argument = package.load("Before")
+    parsed = note_parsed(monkeypatch)
+    check(kernels, argument, hits=(1, 1))
+    assert not any(b"doubled" in one or b"following" in one for one in parsed)
+
+    @njit("int64(int64)")
+    def quadrupled(number: int) -> int:
+        twice: int = kernels.doubled(number)
+        return int(kernels.doubled(twice))
+
+    assert quadrupled(5) == 20
+    assert sum(b"doubled" in one for one in parsed) == 1
+    assert not any(b"following" in one for one in parsed)
+
+
+def test_a_loaded_function_has_an_address_for_c(package: Package) -> None:
+    """What only its bitcode tells is looked up there."""
+    kernels, _ = package.load("Before")
+    assert kernels.doubled(4) == 8
+    (loaded,) = kernels.doubled.overloads.values()
+    assert kernels.doubled.stats.cache_hits
+    assert loaded.library.get_pointer_to_function("nobody's") == 0
+    address = loaded.library.get_pointer_to_function(loaded.fndesc.llvm_cfunc_wrapper_name)
+    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(address)(21) == 42
+
+
+def note_parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Return a list to which all bitcode is added that is parsed from now on."""
+    parsed: list[bytes] = []
+    parse = llvm.parse_bitcode
+
+    def parses(bitcode: bytes, *arguments: Any) -> Any:
+        parsed.append(bitcode)
+        return parse(bitcode, *arguments)
+
+    monkeypatch.setattr(llvm, "parse_bitcode", parses)
+    return parsed
