@@ -1,8 +1,7 @@
-"""Loads the machine code of kept functions, and their bitcode once a function that calls them
-is compiled.
+"""Loads kept functions without their bitcode, which is parsed once a caller is compiled.
 
-numba keeps both: the bitcode is compiled into callers. A process that compiles nothing needs none
-of it, and parsing it takes longer than loading the machine code.
+numba keeps machine code and bitcode: the latter is compiled into callers. A process that compiles
+nothing needs none of it, and parsing it takes longer than loading the machine code.
 
 Numba has no public way for that. What is used here is the same in numba 0.61 to 0.68: what a
 `FunctionCache` keeps of a function begins with its library's name, kind and contents, then its

@@ -22,7 +22,6 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-import pickle
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -34,6 +33,7 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.runtime import rtsys
 from numba.core.sigutils import normalize_signature
 
+from .bare_environments import unpickle_kept
 from .deferred_bitcode import defer_bitcode
 from .reached_sources import reached_stamp
 
@@ -139,7 +139,7 @@ def _tell_versions_apart(file: Any) -> None:
             return None
         stamp, of, checksum, code = kept
         is_it = (stamp, of, checksum) == (file._source_stamp, key, crc32(code))
-        return pickle.loads(code) if is_it else None  # noqa: S301  # as all that numba keeps
+        return unpickle_kept(code) if is_it else None
 
     file.save, file.load = saves, loads
 
