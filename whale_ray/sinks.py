@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .configs.errors import UsageError
+from .operators import sinks as _sinks
 from .operators.arguments import accepts
 from .operators.sinks import (
     CommitId,
@@ -22,11 +23,8 @@ from .operators.sinks import (
     Staged,
     collect,
     csv,
-    delta,
     json_lines,
-    kafka,
     parquet,
-    postgres,
     print,
 )
 
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
 
     from .api.topology.functions import ColumnFunction
     from .operators.rows import Row
+    from .operators.sinks import delta, kafka, postgres
     from .ray_bridge import ray_dataset_sink as ray_dataset
     from .spark import spark_sink as spark
 
@@ -86,7 +85,7 @@ def each(function: Callable[[Row], object] | ColumnFunction[object]) -> Sink:
 
 
 def __getattr__(name: str) -> Any:
-    """Import the sinks of Ray and Spark when they are first used (PEP 562)."""
+    """Import sinks of other systems when they are first used (PEP 562)."""
     if name == "ray_dataset":
         from .ray_bridge import ray_dataset_sink
 
@@ -95,5 +94,7 @@ def __getattr__(name: str) -> Any:
         from .spark import spark_sink
 
         return spark_sink
+    if name in ("delta", "kafka", "postgres"):
+        return getattr(_sinks, name)
     msg = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(msg)

@@ -20,13 +20,13 @@ from .operators.sources import (
     ipc,
     iterable,
     json_lines,
-    kafka,
     pandas,
     parquet,
     poisson,
 )
 
 if TYPE_CHECKING:
+    from .operators.sources import kafka
     from .ray_bridge import ray_dataset_source as ray_dataset
     from .spark import micro_batches
     from .spark import spark_source as spark
@@ -51,7 +51,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the sources of Ray and Spark when they are first used (PEP 562)."""
+    """Import sources of other systems when they are first used (PEP 562)."""
+    if name == "kafka":
+        from .operators.sources import kafka
+
+        return kafka
     if name == "ray_dataset":
         from .ray_bridge import ray_dataset_source
 
