@@ -24,10 +24,10 @@ _COMPILER: Final = "numba."
 
 def unpickle_kept(code: bytes) -> Any:
     """Return what numba has kept of a function; raises what `pickle.loads` does."""
-    return _Unpickler(io.BytesIO(code)).load()
+    return _KeptReader(io.BytesIO(code)).load()
 
 
-class _Unpickler(pickle.Unpickler):
+class _KeptReader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         """Return what a name refers to: for `_rebuild_env`, what takes its place."""
         found = super().find_class(module, name)
