@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .arrow_streams import stream_of
 from .snapshots import StateChunk
 
 if TYPE_CHECKING:
@@ -42,11 +43,7 @@ def chunk_to_bytes(chunk: StateChunk) -> bytes:
         arrays.append(pa.Array.from_buffers(pa.int64(), len(times), [None, kept]))
     said = {"rows": rows.num_rows, "times": times is not None, "waits": chunk.waits}
     schema = pa.schema(fields, metadata={_METADATA: json.dumps(said)})
-    written = pa.BufferOutputStream()
-    with pa.ipc.new_stream(written, schema) as stream:
-        stream.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
-    data: bytes = written.getvalue().to_pybytes()
-    return data
+    return stream_of(schema, [pa.RecordBatch.from_arrays(arrays, schema=schema)])
 
 
 def chunk_from_bytes(data: bytes | memoryview) -> StateChunk:

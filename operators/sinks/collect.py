@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ...configs.errors import OutputError
 from ..arguments import check_type
+from ..arrow_streams import stream_of
 from .base import Delivery, Sink, SinkResult, SinkWriter, Staged
 from .row_buffer import RowBuffer
 from .writer_schema import WriterSchema, common_schema
@@ -130,13 +131,8 @@ class CollectWriter(SinkWriter):
 
 def _serialized(instance: int, buffer: RowBuffer) -> Staged:
     """Return the rows as a stream; the buffer keeps them, since this may have to be done again."""
-    import pyarrow as pa
-
     table = buffer.table()
-    stream = pa.BufferOutputStream()
-    with pa.ipc.new_stream(stream, table.schema) as writer:
-        writer.write_table(table)
-    payload = stream.getvalue().to_pybytes()
+    payload = stream_of(table.schema, table.to_batches())
     schema = table.schema.serialize().to_pybytes()
     return Staged(instance, table.num_rows, table.nbytes, schema, None, payload)
 

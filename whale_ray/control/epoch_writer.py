@@ -89,6 +89,7 @@ class EpochWriter:
         self.lost: WhaleError | None = None
         self._unremoved = ""  # why old checkpoints stay
         self._uncommitted = ""  # why the last commit failed
+        self._empty: list[events.Event] = []  # commits that `poll` tells of, without a call
 
     def staged(self) -> dict[str, list[Staged]]:
         """Return what the newest epoch names, by sink: in a bounded job, all that is staged."""
@@ -180,6 +181,7 @@ class EpochWriter:
 
     def forget(self) -> None:
         """Expect no results any more: their attempt is over."""
+        self._empty.clear()
         self._background.forget()
 
     def keep(self, ended: Iterable[events.Part]) -> None:
@@ -219,14 +221,15 @@ class EpochWriter:
         manifest = self.manifest
         assert manifest is not None
         assert manifest.epoch == epoch
+        if self._bounded or self._output.is_empty:
+            self._empty.append(events.Committed(epoch))  # a thread takes longer to start and end
+            return
         commit_id = CommitId(manifest.lineage.job, epoch)
-        has_nothing = self._bounded or self._output.is_empty
 
         def commit() -> events.Event:
-            if not has_nothing:
-                if self._store.claim is not None:
-                    self._store.claim.check()
-                self._commit(commit_id, self.staged())
+            if self._store.claim is not None:
+                self._store.claim.check()
+            self._commit(commit_id, self.staged())
             return events.Committed(epoch)
 
         def failed(error: BaseException) -> events.Event:
@@ -266,7 +269,7 @@ class EpochWriter:
 
     def poll(self) -> list[events.Event]:
         """Return the results of the steps that have ended, or have taken too long."""
-        found: list[events.Event] = []
+        found, self._empty = self._empty, []
         for result in self._background.poll():
             if isinstance(result, _Written):
                 self._count(result)
@@ -278,7 +281,7 @@ class EpochWriter:
     @property
     def next_due_ns(self) -> int | None:
         """When `poll` is to be called again; None while nothing is under way."""
-        return self._background.next_due_ns
+        return self._clock.monotonic_ns() if self._empty else self._background.next_due_ns
 
     def finish(self) -> None:
         """Mark the newest epoch: the job has ended behind it, and its output is visible."""

@@ -33,6 +33,7 @@ from whale_ray.operators.sinks.staged_json import staged_to_json
 from whale_ray.plan.assignment import Assignment
 from whale_ray.state.epochs import coordinator_events as events
 from whale_ray.state.epochs.checkpoint_store import CheckpointStore
+from whale_ray.state.epochs.coordinator import EpochPhase
 from whale_ray.state.epochs.manifest import Manifest, OperatorPart
 from whale_ray.state.epochs.messages import EpochDurable, EpochForgotten, InjectMarker
 from whale_ray.transport.clock import SystemClock, VirtualClock
@@ -354,6 +355,34 @@ def test_a_folder_that_hangs_is_left_behind_at_the_end(
             writer.close()
         answers.set()
     writer.close()
+
+
+def test_of_an_epoch_without_output_sinks_hear_nothing_and_nobody_waits() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(folder)
+        writer = job.session.writer
+        job.table.raises = [OutputError("there is nothing to commit")]
+        while writer.manifest is None:
+            job.turn(1)
+            job.answer(0)
+        coordinator = job.session._coordinator
+        assert coordinator is not None
+        assert coordinator.phase is EpochPhase.DURABLE
+        assert writer.next_due_ns == job.clock.monotonic_ns()
+        job.turn(0)
+        assert coordinator.phase is EpochPhase.BEGUN, "the next one is due by then"
+        assert len(job.table.raises) == 1
+        assert not job.table.commits
+
+
+def test_what_was_committed_of_an_attempt_that_is_over_is_not_told() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(folder)
+        while job.session.writer.manifest is None:
+            job.turn(1)
+            job.answer(0)
+        job.session.end()
+        assert job.session.writer.poll() == []
 
 
 def test_a_savepoint_is_found_by_who_asked_for_it() -> None:
