@@ -46,6 +46,9 @@ __all__ = ["INPUT_BYTES_MAX", "PartialWindows"]
 INPUT_BYTES_MAX = 64 << 20
 """After so many bytes of rows all groups leave as deltas."""
 
+_CLOSED_HELD_MAX = 2048
+"""With more groups than this, those of windows that have ended leave at once."""
+
 _BYTES_PER_INPUT_BYTE = 4
 """What groups and their indexes may grow by at most, for a byte of rows."""
 
@@ -234,6 +237,15 @@ class PartialWindows:
             and slices.first_open(watermark_ns - lateness_ns)
             > slices.first_open(before_ns - lateness_ns)
         )
+
+    @property
+    def may_hold_closed(self) -> bool:
+        """Whether groups of windows that a watermark closes may wait for those of later windows.
+
+        They are few groups of a loop: what many cost, is not less if they leave together.
+        """
+        is_timed = self._keeps_open and isinstance(self._slices, TimeSlices)
+        return is_timed and 0 < self._held <= _CLOSED_HELD_MAX
 
     def passed_on(self, watermark_ns: int) -> None:
         """Learn that a watermark has been passed on."""

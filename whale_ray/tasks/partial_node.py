@@ -1,7 +1,9 @@
 """A partial aggregate as a worker runs it, at the end of a chain, in front of an edge by key.
 
 It passes a watermark on after the groups of the windows that it closes, never before them. One that
-closes no window may wait with the groups: then few rows leave instead of many.
+closes no window may wait with the groups: then few rows leave instead of many. Where rows come by
+the thousand at a time, one that closes a window of few groups waits for some more rows, too: what a
+window costs behind the edge is mostly calls, and each producer causes them at each worker.
 """
 
 from __future__ import annotations
@@ -21,6 +23,12 @@ if TYPE_CHECKING:
     from ..transport.wire.types import Schema
 
 __all__ = ["PartialNode"]
+
+_ROWS_OF_MANY = 4096
+"""Rows of so large batches come faster than anybody waits for one of them."""
+_BATCHES_MAX = 8
+_CLOSED_HELD_NS_MAX = 50_000_000
+"""For how many such batches, and how long, groups of windows that have ended may wait."""
 
 
 class PartialNode(Node):
@@ -51,6 +59,8 @@ class PartialNode(Node):
         self._partial.open(context, payload.merging)
         self.metrics.flushes = self._partial.flushes
         self._passed_on_ns = WATERMARK_NONE
+        self._rows_added = 0  # since the last watermark
+        self._batches_waited = 0  # since a watermark that waits has closed a window
 
     @property
     def partial(self) -> PartialWindows:
@@ -61,6 +71,8 @@ class PartialNode(Node):
         """Aggregate rows; pass on those that may be late, and all groups if the table is full."""
         if self.compiled is not None and self.compiled.take(batch):
             return
+        if self._batches_waited:  # late rows are passed on behind the watermark that they missed
+            self._pass_closed_on()
         self._columns = batch.schema
         self.metrics.rows_in += batch.num_rows
         with self.guard(batch):
@@ -77,6 +89,7 @@ class PartialNode(Node):
         """
         self._columns = columns
         self.metrics.rows_in += rows
+        self._rows_added += rows
         self._added(deltas)
 
     def _added(self, passed: Iterable[Batch]) -> None:
@@ -89,13 +102,31 @@ class PartialNode(Node):
     def advance(self, watermark_ns: int) -> None:
         """Pass on groups, then the watermark, if it closes their windows; else it may wait."""
         self.metrics.watermark_ns = watermark_ns
+        rows, self._rows_added = self._rows_added, 0
         if self._partial.closes(watermark_ns):
-            with self.guard():
-                deltas = self._partial.flush_closed("window")
-            self._pass_on(deltas)
-            self._pass_watermark_on()
+            if not self._waits_for_more(rows):
+                self._pass_closed_on()
         elif self._partial.is_empty:
             self._pass_watermark_on()
+
+    def _waits_for_more(self, rows: int) -> bool:
+        """Whether a watermark that closes a window waits for more rows, so many having come."""
+        if rows < _ROWS_OF_MANY or self._batches_waited >= _BATCHES_MAX:
+            return False
+        if not self._partial.may_hold_closed:
+            return False
+        if not self._batches_waited:
+            due_ns = self._clock.monotonic_ns() + min(_CLOSED_HELD_NS_MAX, self._held_ns_max)
+            self.waiting_until_ns = min(due_ns, self.waiting_until_ns or due_ns)
+        self._batches_waited += 1
+        return True
+
+    def _pass_closed_on(self) -> None:
+        """Pass on the groups of windows that the watermark closes, then the watermark."""
+        with self.guard():
+            deltas = self._partial.flush_closed("window")
+        self._pass_on(deltas)
+        self._pass_watermark_on()
 
     def set_idle(self, idle: bool) -> None:
         """Pass on the groups and the watermark before it becomes idle."""
@@ -113,6 +144,9 @@ class PartialNode(Node):
 
     def pass_on_waiting(self) -> None:
         """See `Node.pass_on_waiting`: the watermark that waits with the groups follows them."""
+        if self._batches_waited:
+            self._pass_closed_on()
+            return
         self._flush("watermark")
         self._pass_watermark_on()
 
@@ -136,7 +170,7 @@ class PartialNode(Node):
 
     def _pass_watermark_on(self) -> None:
         """Pass the watermark on; the time of groups that stay begins anew."""
-        self.waiting_until_ns = None
+        self.waiting_until_ns, self._batches_waited = None, 0
         if not self._partial.is_empty:
             self.waiting_until_ns = self._clock.monotonic_ns() + self._held_ns_max
         if self.metrics.watermark_ns > self._passed_on_ns:
