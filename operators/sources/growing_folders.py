@@ -281,9 +281,11 @@ class GrowingFolderReader(SourceReader):
 
     def _look(self) -> None:
         """Put the files that are to read in a queue, in their order."""
+        found = self._source.list_own(self._context)
         for name, grown in self._last.changed(self._source.folder):
             self._leave_out(name, *((GROWN, _GROWN) if grown else (ANOTHER, _ANOTHER)))
-        found = self._source.list_own(self._context)
+            if name in found and not self._read.has(found[name]):
+                self._read.add(found[name])  # its new time would make it a file to read
         queue: list[FileKey] = []
         for name, key in found.items():
             if name in self._begun or not self._read.has(key):

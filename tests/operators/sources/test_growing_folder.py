@@ -346,6 +346,23 @@ def test_a_file_that_changes_while_no_job_runs(
     folder.close()
 
 
+@pytest.mark.parametrize("text", ["n,file\n8,a\n", "n,file\n0,a\n1,a\n8,a\n"])
+def test_a_file_that_changes_is_not_read_again_though_its_name_is_forgotten(
+    tmp_path: Path, text: str
+) -> None:
+    folder = Folder(tmp_path, order="time", remember_files=2, on_bad_rows="drop")
+    paths = [folder.add(name, 2, time_s=10 + at) for at, name in enumerate("abcd")]
+    folder.read_all()
+    paths[0].write_text(text)
+    assert folder.read_all() == []
+    assert sum(folder.readers[0].rejected.values()) == 1
+    folder.restore(1)
+    assert folder.read_all() == []
+    folder.add("e", 2)
+    assert folder.read_all() == [("e", 0), ("e", 1)]
+    folder.close()
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     for policy in ("fail", "drop"):
         (tmp_path / policy).mkdir()
