@@ -98,3 +98,7 @@ def __getattr__(name: str) -> Any:
         return getattr(_sinks, name)
     msg = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(msg)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -70,3 +70,7 @@ def __getattr__(name: str) -> Any:
         return spark_source
     msg = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(msg)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

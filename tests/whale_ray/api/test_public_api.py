@@ -40,8 +40,8 @@ HEAVY = ["numba", "llvmlite", "pandas", "pyspark", "ray", "raydp"]
 def test_the_names_are_these() -> None:
     assert whale.__all__ == PUBLIC == sorted(PUBLIC)
     assert dir(whale) == PUBLIC
-    assert whale.sources.__all__ == SOURCES == sorted(SOURCES)
-    assert whale.sinks.__all__ == SINKS == sorted(SINKS)
+    assert whale.sources.__all__ == dir(whale.sources) == SOURCES == sorted(SOURCES)
+    assert whale.sinks.__all__ == dir(whale.sinks) == SINKS == sorted(SINKS)
     assert len(set(whale.functions.__all__)) == len(whale.functions.__all__)
     assert {"upper", "coalesce", "date_trunc"} <= set(whale.functions.__all__)
 
