@@ -40,8 +40,11 @@ class RestorePoint:
         url: of the checkpoint store.
         manifest: the name of the manifest in it.
         epoch: its epoch; later ones of the job have higher numbers.
+        is_newest: whether the user asked for the newest of that folder: the job that writes it may
+            add others until it is stopped, or until another job takes the folder over.
     """
 
     url: str
     manifest: str
     epoch: int
+    is_newest: bool = False

@@ -6,7 +6,7 @@ import logging
 import os
 import pickle
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -16,7 +16,7 @@ from ..control.operator_records import check_restorable
 from ..deployment.envelope import Envelope, installed_versions, seal, unseal
 from ..operators.arguments import check_type
 from ..operators.windows.durations import Duration, duration_ns
-from ..plan.assignment import Assignment, has_checkpoints
+from ..plan.assignment import Assignment, has_checkpoints, resumed_assignment
 from ..state.epochs.checkpoint_store import CheckpointStore
 from ..state.epochs.manifest import Manifest
 from ..state.epochs.messages import RestorePoint
@@ -106,7 +106,7 @@ class CheckpointOptions:
         if self.restore == LATEST:
             _check_same_topology(assignment.plan.name, point, manifest)
         check_restorable(assignment.plan.logical, manifest, self.restore_without)
-        return resumed_assignment(assignment, point, manifest)
+        return resumed_assignment(assignment, point, manifest.lineage)
 
 
 def _check_same_topology(name: str, point: RestorePoint, manifest: Manifest) -> None:
@@ -122,15 +122,6 @@ def _check_same_topology(name: str, point: RestorePoint, manifest: Manifest) -> 
             f" restore='{point.url}/{point.manifest}'"
         )
         raise InputError(msg)
-
-
-def resumed_assignment(
-    assignment: Assignment, point: RestorePoint, manifest: Manifest
-) -> Assignment:
-    """Return a job that resumes from an epoch of another job."""
-    lineage = manifest.lineage
-    history = (*lineage.restored, (lineage.job, manifest.epoch))
-    return replace(assignment, restore=point, restored=history)
 
 
 def find_manifest(restore: str, url: str) -> tuple[RestorePoint, Manifest] | None:
@@ -170,7 +161,7 @@ def find_manifest(restore: str, url: str) -> tuple[RestorePoint, Manifest] | Non
             " another folder of checkpoints to run it again, or name an earlier checkpoint"
         )
         raise UsageError(msg)
-    return RestorePoint(store.url, found, manifest.epoch), manifest
+    return RestorePoint(store.url, found, manifest.epoch, is_newest=not slash), manifest
 
 
 @dataclass(frozen=True)

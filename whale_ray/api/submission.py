@@ -24,6 +24,7 @@ from ..operators.sources.base import Source
 from ..operators.windows.durations import Duration
 from ..plan.assignment import (
     Assignment,
+    resumed_assignment,
 )
 from ..plan.column_pruning import prune_columns
 from ..plan.logical import LogicalPlan, OperatorKind
@@ -37,7 +38,6 @@ from .checkpoints import (
     CheckpointOptions,
     Where,
     load_job,
-    resumed_assignment,
     save_for_resume,
     warn_without_checkpoints,
 )
@@ -354,7 +354,7 @@ def resume(
         changes = rescale_decisions(before.plan, planned, before.job_id, point.epoch)
         decided = (*before.decisions, *changes)
         begun = Assignment(job_id, planned, settings, decisions=decided)
-        return resumed_assignment(begun, point, manifest)
+        return resumed_assignment(begun, point, manifest.lineage)
 
     options = RayOptions(address, detach, queue, runtime_env)
     _check_where(on or ran_on, (), options)

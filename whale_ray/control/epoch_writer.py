@@ -12,9 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from ..configs.errors import ClaimLostError, OutputError, UserFunctionError, WhaleError
+from ..configs.errors import (
+    ClaimLostError,
+    InputError,
+    OutputError,
+    UserFunctionError,
+    WhaleError,
+)
 from ..operators.sinks.base import CommitId, Staged
-from ..plan.assignment import Assignment, job_is_bounded
+from ..plan.assignment import Assignment, job_is_bounded, resumed_assignment
 from ..state.epochs import coordinator_events as events
 from ..state.epochs.checkpoint_store import CheckpointStore
 from ..state.epochs.manifest import ChunkFile, Lineage, Manifest, OperatorPart
@@ -108,7 +114,8 @@ class EpochWriter:
 
         Raises:
             OutputError: another job uses it, or it cannot be written to.
-            InputError: it holds checkpoints of another job, from which this one does not go on.
+            InputError: it holds checkpoints of another job, from which this one does not go on; or
+                that job has ended since this one was submitted.
         """
         job, name = self._assignment.job_id, self._assignment.plan.name
         self._store.take_claim(
@@ -118,6 +125,35 @@ class EpochWriter:
             take_over=self._assignment.settings.checkpoints.take_over,
             clock=self._clock,
         )
+        point = self._assignment.restore
+        if point is not None and point.is_newest and point.url == self._store.url:
+            self._assignment = self._continuing_from_newest(point)
+
+    def _continuing_from_newest(self, point: RestorePoint) -> Assignment:
+        """Return the job, continuing from what the folder has as its newest now.
+
+        The job that had the folder may have committed more epochs since this one was submitted,
+        but no more since it was claimed.
+        """
+        name = self._store.newest_name()
+        if name is None or name == point.manifest:
+            return self._assignment
+        newest = self._store.read_manifest(name)
+        lineage = newest.lineage
+        if lineage.job == self._assignment.job_id:  # a controller of it that failed wrote this
+            return replace(self._assignment, restored=lineage.restored)
+        where = f"epoch {newest.epoch} of job {lineage.job!r} in {self._store.url!r}"
+        if newest.finished:
+            msg = (
+                f"that job ended meanwhile, behind {where}, and its output is complete: there is"
+                " nothing to go on with"
+            )
+            raise InputError(msg)
+        if lineage.job != self._assignment.restored[-1][0]:
+            msg = f"another job wrote {where} meanwhile; resume that one"
+            raise InputError(msg)
+        later = replace(point, manifest=name, epoch=newest.epoch)
+        return resumed_assignment(self._assignment, later, lineage)
 
     def close(self) -> None:
         """Let other jobs use the folder.

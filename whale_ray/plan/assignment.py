@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..configs.settings import Settings
 from ..optimizer.decisions import OptimizerDecision
+from ..state.epochs.manifest import Lineage
 from ..state.epochs.messages import RestorePoint
 from .logical import OperatorKind
 from .physical import PhysicalPlan
@@ -60,6 +61,12 @@ class RelayAssignment:
 def has_checkpoints(assignment: Assignment) -> bool:
     """Return whether a job takes checkpoints."""
     return bool(assignment.settings.checkpoints.url)
+
+
+def resumed_assignment(assignment: Assignment, point: RestorePoint, lineage: Lineage) -> Assignment:
+    """Return a job that resumes from an epoch of another job, whose lineage is given."""
+    history = (*lineage.restored, (lineage.job, point.epoch))
+    return replace(assignment, restore=point, restored=history)
 
 
 def output_token(assignment: Assignment, attempt: int) -> str:

@@ -1,0 +1,110 @@
+"""A job that goes on from the newest checkpoint takes those that came until it had the folder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.state.epochs.manifests import small_manifest
+from tests.whale_ray.control.test_epoch_session import assignment
+from whale_ray.api.checkpoints import CheckpointOptions, find_manifest
+from whale_ray.configs.errors import InputError
+from whale_ray.control.epoch_writer import EpochWriter
+from whale_ray.control.operator_records import operator_records
+from whale_ray.plan.assignment import Assignment
+from whale_ray.state.epochs.checkpoint_store import CheckpointStore
+from whale_ray.transport.clock import SystemClock
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return str(tmp_path / "state")
+
+
+@pytest.fixture
+def first(url: str) -> CheckpointStore:
+    """Return the folder of a job that has written its first epoch."""
+    store = CheckpointStore.at(url)
+    store.take_claim("job-1", "rows", beats=False)
+    write(store, url, 1)
+    return store
+
+
+def write(store: CheckpointStore, url: str, epoch: int, **more: object) -> None:
+    """Write an epoch of the topology of `assignment`."""
+    operators = operator_records(assignment(url).plan.logical)
+    store.write_manifest(
+        small_manifest(epoch, topology="rows", operators=operators, parts=(), **more)
+    )
+
+
+def submitted(url: str, restore: str) -> Assignment:
+    """Return a job that takes the folder over, as it is when its user submits it."""
+    begun = assignment(url)
+    settings = begun.settings.with_overrides({"checkpoints.take_over": True})
+    return CheckpointOptions(restore=restore).restored(replace(begun, settings=settings))
+
+
+def begun(job: Assignment, url: str) -> EpochWriter:
+    """Let a job take the folder."""
+    store = CheckpointStore.at(url)
+    writer = EpochWriter(job, store, lambda *_: None, SystemClock())
+    try:
+        writer.claim()
+        writer.recover()
+    finally:
+        writer.close()
+    return writer
+
+
+@pytest.mark.parametrize("restore", ["latest", "FOLDER"])
+def test_epochs_that_came_after_it_was_submitted_are_not_taken_again(url, first, restore):
+    job = submitted(url, restore.replace("FOLDER", url))
+    write(first, url, 2)
+    writer = begun(job, url)
+    assert writer.manifest is not None
+    assert writer.manifest.epoch == 2
+    assert writer._assignment.restored == (("job-1", 2),)
+
+
+def test_an_epoch_that_the_user_names_is_the_one(url, first):
+    job = submitted(url, f"{url}/{first.newest_name()}")
+    write(first, url, 2)
+    writer = begun(job, url)
+    assert writer.manifest is not None
+    assert writer.manifest.epoch == 1
+    assert writer._assignment.restored == (("job-1", 1),)
+
+
+def test_a_job_that_ended_meanwhile_is_not_continued(url, first):
+    job = submitted(url, "latest")
+    write(first, url, 2, finished=True)
+    with pytest.raises(InputError, match="ended meanwhile, behind epoch 2 of job 'job-1'"):
+        begun(job, url)
+
+
+def test_a_third_job_that_went_on_meanwhile_is_named(url, first):
+    job = submitted(url, "latest")
+    found = find_manifest("latest", url)
+    assert found is not None
+    other = CheckpointStore.at(url)
+    other.take_claim("job-3", "rows", restore=found[0], take_over=True, beats=False)
+    write(other, url, 2, job="job-3")
+    with pytest.raises(InputError, match="another job wrote epoch 2 of job 'job-3'"):
+        begun(job, url)
+
+
+def test_a_successor_of_its_controller_keeps_what_that_one_went_on_from(url, first):
+    job = submitted(url, "latest")
+    write(first, url, 2)
+    before = begun(job, url)
+    store = CheckpointStore.at(url)
+    store.take_claim(job.job_id, "rows", restore=before.restore_point, beats=False)
+    lineage = replace(before.manifest.lineage, job=job.job_id, restored=before._assignment.restored)
+    write(store, url, 3, lineage=lineage)
+    after = begun(job, url)
+    assert after.manifest is not None
+    assert after.manifest.epoch == 3
+    assert after._assignment.restored == (("job-1", 2),)
