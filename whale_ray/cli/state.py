@@ -105,12 +105,18 @@ def _fail_if_damaged(found: dict[str, Any]) -> None:
     """Raise DamagedCheckpointError if a list has damage in it, so that the exit code says so."""
     from ..configs.errors import DamagedCheckpointError
 
+    all_of = len(found["checkpoints"])
     number = sum(bool(one["damage"]) for one in (*found["checkpoints"], found) if "damage" in one)
     if number:
+        remedy = (
+            "look at the operators of another one (list --epoch …): if it is whole, name its"
+            f" manifest (restore='{found['url']}/manifests/…')"
+            if number < all_of
+            else "bring its files back, or run the job again with another folder"
+        )
         msg = (
-            f"{number} of {_counted(len(found['checkpoints']), 'checkpoint')} in {found['url']}"
-            f" {'is' if number == 1 else 'are'} damaged, as listed: to go on from a whole one, name"
-            f" its manifest (restore='{found['url']}/manifests/…')"
+            f"{number} of {_counted(all_of, 'checkpoint')} in {found['url']}"
+            f" {'is' if number == 1 else 'are'} damaged, as listed: {remedy}"
         )
         raise DamagedCheckpointError(msg)
 

@@ -363,5 +363,6 @@ def test_a_chunk_that_is_gone_is_named(store, tmp_path, capsys):
     with pytest.raises(DamagedCheckpointError, match="lacks chunks/job-1/.*restore from another"):
         whale.read_state(store.url, "op")
     assert main(["state", store.url]) == 2
-    said = capsys.readouterr().out
+    said, error = capsys.readouterr()
     assert "2023-11-14 22:13:20" in said and "lacks chunks/job-1/" in said
+    assert "1 of 1 checkpoint in " in error and "is damaged, as listed: bring its files" in error

@@ -183,8 +183,8 @@ CASES: dict[str, tuple[Damage, Sequence[str], int, str]] = {
         remove_chunks,
         ["state", "st"],
         2,
-        r"1 of 2 checkpoints in .*/st is damaged, as listed: to go on from a whole one, name its"
-        r" manifest \(restore='.*/st/manifests/…'\)",
+        r"1 of 2 checkpoints in .*/st is damaged, as listed: look at the operators of another one"
+        r" \(list --epoch …\): if it is whole, name its manifest \(restore='.*/st/manifests/…'\)",
     ),
     "a manifest cut short, by the list of checkpoints": (
         lambda: cut_short(manifests()[0]),
