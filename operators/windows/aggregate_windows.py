@@ -7,7 +7,7 @@ window needs it any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,19 +19,18 @@ from ...state.keys import hash_keys
 from ...state.node_transfer import column_name, with_columns
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
-from ..portions import exhaust, pieces_of
+from ..portions import exhaust
 from ..process import Output
 from .aggregation import Aggregation, evaluated_inputs
 from .changed_groups import newly_flagged
 from .deltas import DeltaForm, delta_columns
 from .group_memtable import GroupMemtable, report_none
 from .group_state import CHANGED, GroupState
+from .group_windows import GroupWindows
 from .grouping import SLICE
-from .held_deltas import EndedDeltas, HeldDeltas
-from .overlapping_windows import OverlappingWindows, merge_order
+from .overlapping_windows import OverlappingWindows
 from .sealed_windows import dated
 from .slice_stores import scan_together
-from .slices import WholeInput, slices_of
 from .time_windows import NO_WATERMARK_NS, TimeWindows
 from .trigger import Trigger
 from .window_results import WindowResults
@@ -39,15 +38,13 @@ from .window_results import WindowResults
 if TYPE_CHECKING:
     from ...state.budget import StateBudget
     from ...transport.wire.types import Schema
-    from .dumped_groups import DumpedGroups
-    from .overlapping_windows import MergedGroups
 
 __all__ = ["AggregateWindows"]
 
 Int64s = npt.NDArray[np.int64]
 
 
-class AggregateWindows(TimeWindows):
+class AggregateWindows(GroupWindows):
     """Aggregates the groups of an `Aggregation` with a time window, or without a window."""
 
     surviving: ClassVar[tuple[str, ...]] = (
@@ -56,14 +53,11 @@ class AggregateWindows(TimeWindows):
     )
 
     def __init__(self, aggregation: Aggregation) -> None:
-        super().__init__(slices_of(aggregation), aggregation.allowed_lateness_ns)
-        self._asked = aggregation
+        super().__init__(aggregation)
         self._changed: list[tuple[Int64s, Int64s]] = []
         self._trigger = Trigger(aggregation.trigger_ns)
         self._memtable: GroupMemtable | None = None  # once groups are on the disk
         self._has_reported = False  # that there is no memory for one
-        self._held = HeldDeltas()
-        self._merges = 0  # names the slice of `_merged` in which a window's groups are merged
 
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Add rows, or deltas of partial aggregates; emit what has changed if that is asked for."""
@@ -105,20 +99,14 @@ class AggregateWindows(TimeWindows):
             msg = f"{self._context.operator_id}: a watermark came before the deltas behind it"
             raise AssertionError(msg)
         self._note_time(batch)
-        if self._may_hold and self._held.take(batch, slices, self._context):
+        may_hold = self._may_hold and self._memtable is None
+        if may_hold and self._are_sliced:
+            batch, slices = self._without_stored(batch, slices)
+        if may_hold and self._hold(batch, slices, columns.slice):
             return
         self._merge_held()
-        if not self._may_hold or not self._held.take(batch, slices, self._context):
+        if self._are_sliced or not may_hold or not self._hold(batch, slices, columns.slice):
             self._merge_into(self._taking(batch, slices), batch, slices)
-
-    @property
-    def _may_hold(self) -> bool:
-        """Whether deltas may wait for the watermark, as they are all that windows have at times."""
-        if self._asked.emits_changes or isinstance(self._slices, WholeInput):
-            return False
-        if not self._state.is_in_records or self._memtable is not None:
-            return False
-        return len(self._slices.slices_of(0)) == 1
 
     def _merge_into(self, groups: GroupState, batch: Batch, slices: Int64s) -> None:
         keys = batch.select(self._asked.keys)
@@ -126,12 +114,6 @@ class AggregateWindows(TimeWindows):
         with self._results.naming(lambda: keys):
             groups.merge_dumped(slots, batch)
         self._note_taken(groups, slices, slots)
-
-    def _merge_held(self) -> None:
-        """Merge deltas that wait into the groups of their windows."""
-        held = self._held.give_back()
-        if held is not None:
-            self._merge_into(self._taking(*held), *held)
 
     def portions(self, watermark_ns: int | None, out: Output) -> Iterator[None]:
         """Emit the windows that have ended, and free what no window needs any more."""
@@ -167,44 +149,6 @@ class AggregateWindows(TimeWindows):
             yield from super()._fire(watermark_ns, out)
             if whole is not None:
                 yield from self._emit_deltas(whole, out)
-
-    def _whole_windows(self, watermark_ns: int) -> EndedDeltas | None:
-        """Return the deltas that wait and are all that windows have which end now; merge others.
-
-        Most windows of an aggregate that gets deltas are such ones: they need no index, and no
-        memory for their groups.
-        """
-        if self._held.is_empty:
-            return None
-        first = self._slices.first_unfired(watermark_ns)
-        whole, others = self._held.give_back_ended(first, self._state, self._asked.keys)
-        if others is not None:
-            self._merge_into(self._state, *others)
-        return whole
-
-    def _emit_deltas(self, ended: EndedDeltas, out: Output) -> Iterator[int]:
-        """Emit the rows of windows that are single slices, of which these are all deltas."""
-        keys_of = partial(ended.keys_of, self._asked.keys)
-        with self._results.naming(lambda: keys_of(ended.again)):
-            groups = ended.merged(self._state)
-        windows = ended.windows[ended.firsts]
-        yield from self._emit_rows_of(groups, ended.firsts, keys_of, windows, out)
-
-    def _emit_rows_of(
-        self,
-        groups: GroupState | DumpedGroups | MergedGroups,
-        slots: Int64s,
-        keys_of: Callable[[Int64s], Batch],
-        windows: Int64s,
-        out: Output,
-    ) -> Iterator[int]:
-        """Emit the rows of groups, each of its window; yield as `_emit_window`."""
-        starts, ends = self._slices.bounds_ns(windows)
-        for rows in pieces_of(np.arange(len(slots))):
-            part = slots[rows]
-            found = self._results.rows(keys_of(part), groups, part, starts[rows], ends[rows])
-            out.emit(found, self._times_of(ends[rows]))
-            yield len(rows)
 
     # -- taking rows --------------------------------------------------------------------------
 
@@ -303,7 +247,7 @@ class AggregateWindows(TimeWindows):
             self._input = schema
             keys = schema.select(self._asked.keys)
             name = self._context.operator_id
-            self._groups = GroupState(
+            self._groups = groups = GroupState(
                 keys,
                 accumulators,
                 self._context,
@@ -311,8 +255,10 @@ class AggregateWindows(TimeWindows):
                 shares_stores=self._asked.window is not None,
             )
             self._merged = GroupState(keys, accumulators, self._context)
-            self._overlapping = OverlappingWindows(keys, accumulators, self._context)
             self._results = WindowResults(self._asked, self.schema, name)
+            self._overlapping = OverlappingWindows(
+                groups, keys, accumulators, self._context, self._results.naming
+            )
         return self._groups
 
     # -- saving and moving --------------------------------------------------------------------
@@ -374,70 +320,11 @@ class AggregateWindows(TimeWindows):
 
     def _go_back(self, beside: Any) -> None:
         self._latest_ns, changed = beside
-        self._held.give_back()
-        if self._groups is not None:
-            self._merged.clear()  # it has had slices of the numbers that come again
-            self._overlapping.clear()
+        self._forget_held()
         self._changed = []
         self._trigger.reset()
         for slices, slots in changed:
             self._wait_with(slices, slots)
-
-    # -- windows that have ended --------------------------------------------------------------
-
-    def _emit_window(self, window: int, out: Output) -> Iterator[int]:
-        """See `TimeWindows`."""
-        slices = self._slices.slices_of(window)
-        if len(slices) == 1:
-            for slots in self._state.by_place(self._state.scan(slices[0])):
-                yield from self._emit(self._state, slots, window, out)
-            return
-        for slots in merge_order(self._state, slices):
-            self._merge(slots)
-        yield from self._emit(self._merged, self._merged.scan(self._merges), window, out)
-        self._end_merge()
-
-    def _emit_windows(self, windows: Sequence[int], out: Output) -> Iterator[int]:
-        """Emit all rows of windows, of several together, as there may be many."""
-        if len(self._slices.slices_of(windows[0])) > 1:
-            yield from self._emit_overlapping(windows, out)
-        elif len(windows) == 1:
-            yield from self._emit_window(windows[0], out)
-        else:
-            parts = [self._state.scan(*self._slices.slices_of(window)) for window in windows]
-            slots, of = np.concatenate(parts), np.repeat(windows, [len(part) for part in parts])
-            yield from self._emit_rows_of(self._state, slots, self._state.keys_of, of, out)
-
-    def _emit_overlapping(self, windows: Sequence[int], out: Output) -> Iterator[int]:
-        """Emit all rows of windows that have several slices."""
-        left = list(windows)
-        while left:
-            slices = [self._slices.slices_of(window) for window in left]
-            found = self._overlapping.merged(self._state, slices, self._results.naming)
-            if found is None:
-                yield from self._emit_window(left.pop(0), out)
-                continue
-            done, left = left[: len(found.counts)], left[len(found.counts) :]
-            slots, of = np.arange(len(found.firsts)), np.repeat(done, found.counts)
-            yield from self._emit_rows_of(found, slots, found.keys_of, of, out)
-
-    def _merge(self, others: Int64s) -> None:
-        keys = self._state.keys_of(others)
-        with self._results.naming(lambda: keys):
-            self._merged.merge(self._merged_slots(keys), self._state, others)
-
-    def _merged_slots(self, keys: Batch) -> Int64s:
-        hashes, _ = hash_keys(keys, self._asked.keys)
-        return self._merged.slots(np.full(len(hashes), self._merges, np.int64), hashes, keys)
-
-    def _end_merge(self) -> None:
-        self._merged.free(self._merges)
-        self._merges += 1
-
-    def _emit(self, groups: GroupState, slots: Int64s, window: int, out: Output) -> Iterator[int]:
-        """Emit the rows of groups of a window; yield as `_emit_window`."""
-        windows = np.full(len(slots), window, np.int64)
-        yield from self._emit_rows_of(groups, slots, groups.keys_of, windows, out)
 
     # -- groups that have changed -------------------------------------------------------------
 

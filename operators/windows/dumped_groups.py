@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ...state.node_transfer import field_columns
+from ...state.records import RecordField
 from ..aggregates.accumulator import Accumulator, OutOfRange, State
 
 if TYPE_CHECKING:
@@ -31,6 +33,17 @@ class DumpedGroups:
         """See `GroupState.finish`."""
         with numbered(number):
             return self.accumulators[number].finish(self.states[number], slots)
+
+    def columns(self, slots: Int64s) -> dict[str, Column]:
+        """Return the state of groups as `GroupState.dump` does; all fields have a fixed width."""
+        found: Any = {}
+        fields = []
+        for number, (one, state) in enumerate(zip(self.accumulators, self.states, strict=True)):
+            for field in one.fields:
+                name = f"{number}.{field.name}"
+                found[name] = state[field.name][slots]
+                fields.append(RecordField(name, field.dtype))
+        return field_columns(found, fields)
 
     def merge(self, slots: Int64s, other: DumpedGroups) -> None:
         """Add all groups of another dump to those of these slots; raise as `GroupState.merge`."""

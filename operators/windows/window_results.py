@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from .aggregation import Aggregation
     from .dumped_groups import DumpedGroups
     from .group_state import GroupState
-    from .overlapping_windows import MergedGroups
 
 __all__ = ["WindowResults"]
 
@@ -45,7 +44,7 @@ class WindowResults:
     def rows(
         self,
         keys: Batch,
-        groups: GroupState | DumpedGroups | MergedGroups,
+        groups: GroupState | DumpedGroups,
         slots: Int64s,
         starts_ns: Int64s,
         ends_ns: Int64s,

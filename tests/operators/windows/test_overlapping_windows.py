@@ -34,23 +34,19 @@ OF_FIXED_WIDTH = tuple(one for one in AGGREGATES if one.output_name in NAMES)
     slides=st.integers(2, 5),
     rest=st.integers(0, 3),
     lateness=st.sampled_from([0, 0, 7]),
-    numbers_left=st.sampled_from([0, 1 << 15]),
     has_room=st.booleans(),
 )
-def test_windows_have_the_groups_of_all_their_slices(
-    batches, slides, rest, lateness, numbers_left, has_room
-):
+def test_windows_have_the_groups_of_all_their_slices(batches, slides, rest, lateness, has_room):
     window = TimeWindow("time", (4 * slides + rest) * US, 4 * US, 0)
     asked = Aggregation(("key",), window, OF_FIXED_WIDTH, allowed_lateness_ns=lateness * US)
     merged = overlapping_windows.OverlappingWindows.merged
     found = []
 
-    def watched(self, state, windows, naming):
-        found.append(merged(self, state, windows, naming))
+    def watched(self, windows):
+        found.append(merged(self, windows))
         return found[-1]
 
     with (
-        mock.patch.object(overlapping_windows, "_NUMBERS_LEFT", numbers_left),
         mock.patch.object(overlapping_windows, "_BYTES_PER_GROUP", 256 if has_room else 1 << 40),
         mock.patch.object(overlapping_windows.OverlappingWindows, "merged", watched),
     ):
