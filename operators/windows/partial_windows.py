@@ -242,7 +242,7 @@ class PartialWindows:
     def may_hold_closed(self) -> bool:
         """Whether groups of windows that a watermark closes may wait for those of later windows.
 
-        They are few groups of a loop: what many cost, is not less if they leave together.
+        They may if there are few groups: many cost as much if they leave together.
         """
         is_timed = self._keeps_open and isinstance(self._slices, TimeSlices)
         return is_timed and 0 < self._held <= _CLOSED_HELD_MAX
