@@ -396,7 +396,7 @@ _GONE = f"a part of it was read before the checkpoint, and it is gone; {START_AN
 _VANISHED = "it has vanished before it was read; move files away only once they were read"
 _COMPLETE = "write a file under a name that begins with . or _, and rename it when it is complete"
 _CHANGED = f"it has changed while it was read; {_COMPLETE}"
-_ANOTHER = f"it has changed after it was read, and is not read again; {_COMPLETE}"
+_ANOTHER = f"it has changed after it was read, and is not read again; {_COMPLETE}; copy by cp -p"
 _GROWN = f"it has grown after it was read, and what was added is not read; {_COMPLETE}"
 
 
@@ -432,7 +432,7 @@ def growing_folder(
     appears too late or that is another after it was read (by size and time of change, of the last
     100 files, also if it changes while no job runs) fails the job, unless `Topology.source` got
     `on_bad_rows="drop"`: then it is left out, or its rest, and counted. Files that were read may be
-    moved away. None is read again.
+    moved away; copy a folder with the times of its files, as `cp -p` does.
 
     Args:
         path: the folder.
