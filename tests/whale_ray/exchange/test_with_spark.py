@@ -304,6 +304,7 @@ def test_a_job_takes_rows_from_spark_and_gives_spark_the_result(spark: Any, on: 
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)  # Spark prepares a week of positions, beside two other such tests
 def test_the_real_week_on_ray_as_spark_prepared_it_is_what_one_query_answers(
     spark: Any, data_dir: Path, tmp_path: Path, capsys: Any
 ) -> None:

@@ -12,7 +12,13 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.usefixtures("no_leaks")]
+LIMIT_S = 580  # Java, Spark and Ray start beside two other such tests
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.long,
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("no_leaks"),
+]
 
 ROOT = Path(__file__).parents[3]
 NO_AGENT_YET = "No available agent to submit job"
@@ -26,7 +32,7 @@ def told_by(script: str) -> dict[str, Any]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=LIMIT_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
