@@ -59,23 +59,23 @@ def begun(job: Assignment, url: str) -> EpochWriter:
     return writer
 
 
+def epochs_of(writer: EpochWriter) -> tuple[int, tuple[tuple[str, int], ...]]:
+    """Return the epoch that a job goes on from, and the restores in its history."""
+    assert writer.manifest is not None
+    return writer.manifest.epoch, writer._assignment.restored
+
+
 @pytest.mark.parametrize("restore", ["latest", "FOLDER"])
 def test_epochs_that_came_after_it_was_submitted_are_not_taken_again(url, first, restore):
     job = submitted(url, restore.replace("FOLDER", url))
     write(first, url, 2)
-    writer = begun(job, url)
-    assert writer.manifest is not None
-    assert writer.manifest.epoch == 2
-    assert writer._assignment.restored == (("job-1", 2),)
+    assert epochs_of(begun(job, url)) == (2, (("job-1", 2),))
 
 
 def test_an_epoch_that_the_user_names_is_the_one(url, first):
     job = submitted(url, f"{url}/{first.newest_name()}")
     write(first, url, 2)
-    writer = begun(job, url)
-    assert writer.manifest is not None
-    assert writer.manifest.epoch == 1
-    assert writer._assignment.restored == (("job-1", 1),)
+    assert epochs_of(begun(job, url)) == (1, (("job-1", 1),))
 
 
 def test_a_job_that_ended_meanwhile_is_not_continued(url, first):
@@ -104,7 +104,4 @@ def test_a_successor_of_its_controller_keeps_what_that_one_went_on_from(url, fir
     store.take_claim(job.job_id, "rows", restore=before.restore_point, beats=False)
     lineage = replace(before.manifest.lineage, job=job.job_id, restored=before._assignment.restored)
     write(store, url, 3, lineage=lineage)
-    after = begun(job, url)
-    assert after.manifest is not None
-    assert after.manifest.epoch == 3
-    assert after._assignment.restored == (("job-1", 2),)
+    assert epochs_of(begun(job, url)) == (3, (("job-1", 2),))
