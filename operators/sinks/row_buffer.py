@@ -1,4 +1,4 @@
-"""Buffers rows in memory; packs many small batches into few large ones."""
+"""Buffers rows in memory; packs many small batches into few large ones, and keeps large ones."""
 
 from __future__ import annotations
 
@@ -8,26 +8,35 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SMALL_BATCHES = 256
+_LARGE_BYTES = 1 << 16
 
 
 class RowBuffer:
     """A buffer of record batches of one schema; every 256 are packed into one.
 
-    A record batch has an overhead of about a KiB, which dominates for a single row.
+    A record batch has an overhead of about a KiB, which dominates for a single row. From 64 KiB on
+    a copy would cost more than it saves.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._small: list[pa.RecordBatch] = []
-        self._packed: list[pa.Table] = []
+        self._packed: list[pa.Table] = []  # and large ones between them
         self.rows = 0
         self.nbytes = 0
 
     def add(self, record: pa.RecordBatch) -> None:
         """Keep a batch, which must own its memory."""
-        self._small.append(record)
+        import pyarrow as pa
+
+        nbytes = record.nbytes
         self.rows += record.num_rows
-        self.nbytes += record.nbytes
+        self.nbytes += nbytes
+        if nbytes >= _LARGE_BYTES:
+            self._pack()
+            self._packed.append(pa.Table.from_batches([record], self._schema))
+            return
+        self._small.append(record)
         if len(self._small) >= _SMALL_BATCHES:
             self._pack()
 

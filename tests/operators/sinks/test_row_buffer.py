@@ -1,0 +1,31 @@
+"""Large batches are kept as they are, small ones are packed, and their order stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from whale_ray.operators.sinks.row_buffer import RowBuffer
+
+
+def batch(first: int, rows: int) -> pa.RecordBatch:
+    return pa.record_batch({"id": pa.array(np.arange(first, first + rows, dtype=np.int64))})
+
+
+def addresses(table: pa.Table) -> list[int]:
+    return [chunk.buffers()[1].address for chunk in table["id"].chunks]
+
+
+def test_large_batches_are_not_copied_and_small_ones_before_them_come_before_them() -> None:
+    sizes = [1, 2, 10_000, 3, 20_000, 30_000, 4]
+    batches = [batch(sum(sizes[:at]), rows) for at, rows in enumerate(sizes)]
+    buffer = RowBuffer(batches[0].schema)
+    for one in batches:
+        buffer.add(one)
+    table = buffer.table()
+    assert table["id"].to_pylist() == list(range(sum(sizes)))
+    assert [len(chunk) for chunk in table["id"].chunks] == [3, 10_000, 3, 20_000, 30_000, 4]
+    kept = addresses(table)
+    large = [batches[at].column(0).buffers()[1].address for at in (2, 4, 5)]
+    assert [kept[1], kept[3], kept[4]] == large
+    assert (buffer.rows, buffer.nbytes) == (sum(sizes), 8 * sum(sizes))
