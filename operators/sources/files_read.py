@@ -14,6 +14,7 @@ import hashlib
 import os
 from bisect import insort
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
 __all__ = ["FileKey", "FilesRead", "LastRead", "owner_of"]
@@ -153,9 +154,14 @@ class LastRead:
 
     @classmethod
     def divided(cls, olds: Iterable[Any], instance: int, parallelism: int) -> LastRead:
-        """Return what one of `parallelism` instances knows from the `to_json` of old ones."""
-        known = (one for old in olds for one in old)
-        return cls((n, s, t) for n, s, t in known if owner_of(n, parallelism) == instance)
+        """Return what one of `parallelism` instances knows from the `to_json` of old ones.
+
+        Where they knew more files than one does, those stay that each has read last.
+        """
+        newest_first = zip_longest(*(reversed(old) for old in olds))
+        known = [one for rank in newest_first for one in rank if one is not None]
+        mine = [(n, s, t) for n, s, t in known if owner_of(n, parallelism) == instance]
+        return cls(reversed(mine))
 
     def to_json(self) -> list[list[Any]]:
         """Return it as values of JSON."""

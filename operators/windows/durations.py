@@ -9,6 +9,8 @@ import datetime
 import re
 from decimal import Decimal
 from fractions import Fraction
+from math import isfinite
+from numbers import Integral
 from typing import TypeAlias
 
 from ...configs.errors import InputError
@@ -66,8 +68,10 @@ def duration_ns(value: object, what: str) -> int:
         exact = _of_text(value, what)
     elif isinstance(value, datetime.timedelta):
         exact = Fraction(value // datetime.timedelta(microseconds=1) * NS_PER_US)
-    elif isinstance(value, (int, float)) and not isinstance(value, bool) and _is_finite(value):
-        exact = Fraction(str(value)) * _NS_PER_UNIT["millisecond"]  # 0.2 as it is written
+    elif isinstance(value, Integral) and not isinstance(value, bool):
+        exact = Fraction(int(value)) * _NS_PER_UNIT["millisecond"]
+    elif isinstance(value, float) and isfinite(value):  # 0.2 as it is written
+        exact = Fraction(repr(float(value))) * _NS_PER_UNIT["millisecond"]
     else:
         msg = f"{what} is {value!r}: pass a text such as '10 seconds', a timedelta, or milliseconds"
         raise InputError(msg)
@@ -86,10 +90,6 @@ def describe_ns(duration: int) -> str:
     unit = units[-1] if duration else "second"
     count = duration // _NS_PER_UNIT[unit]
     return f"{count} {unit}{'' if count == 1 else 's'}"
-
-
-def _is_finite(value: float) -> bool:
-    return value - value == 0
 
 
 def _of_text(text: str, what: str) -> Fraction:

@@ -31,7 +31,8 @@ FleetCall = Callable[[int, int, str, tuple[object, ...]], None]
 
 _NEWS = (events.Aligned, events.SnapshotWritten, events.SnapshotFailed, events.ParticipantEnded)
 _NS_PER_MS = 1_000_000
-_NUMBERS = re.compile(r"\d+")
+_NAMES = re.compile(r"\S*[\d/]\S*")
+"""What differs between failures of one kind: numbers, and names of files and folders."""
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class FailureLog:
 
     def failed(self, epoch: int, reason: str) -> None:
         """Note that an epoch was forgotten."""
-        kind = _NUMBERS.sub("", reason)  # names of files have that of the epoch
+        kind = _NAMES.sub("", reason)
         self._in_a_row = self._in_a_row + 1 if kind == self._kind else 1
         self._kind = kind
         self._since_counted += 1

@@ -102,6 +102,12 @@ class EpochWriter:
         return self._output.staged()
 
     @property
+    def epoch(self) -> CommitId | None:
+        """The newest epoch, by which job wrote it; None if there is none."""
+        newest = self.manifest
+        return None if newest is None else CommitId(newest.lineage.job, newest.epoch)
+
+    @property
     def place(self) -> str:
         """The newest epoch's manifest, as users name it; "" if there is none."""
         point = self.restore_point
@@ -118,23 +124,26 @@ class EpochWriter:
                 that job has ended since this one was submitted.
         """
         job, name = self._assignment.job_id, self._assignment.plan.name
+        take_over = self._assignment.settings.checkpoints.take_over
+        if take_over:  # a job that is refused takes the folder from nobody
+            self._continuing_from_newest()
         self._store.take_claim(
-            job,
-            name,
-            restore=self._assignment.restore,
-            take_over=self._assignment.settings.checkpoints.take_over,
-            clock=self._clock,
+            job, name, restore=self._assignment.restore, take_over=take_over, clock=self._clock
         )
-        point = self._assignment.restore
-        if point is not None and point.is_newest and point.url == self._store.url:
-            self._assignment = self._continuing_from_newest(point)
+        self._assignment = self._continuing_from_newest()
 
-    def _continuing_from_newest(self, point: RestorePoint) -> Assignment:
+    def _continuing_from_newest(self) -> Assignment:
         """Return the job, continuing from what the folder has as its newest now.
 
         The job that had the folder may have committed more epochs since this one was submitted,
         but no more since it was claimed.
+
+        Raises:
+            InputError: see `claim`.
         """
+        point = self._assignment.restore
+        if point is None or not point.is_newest or point.url != self._store.url:
+            return self._assignment
         name = self._store.newest_name()
         if name is None or name == point.manifest:
             return self._assignment

@@ -73,8 +73,12 @@ class SinkPublisher:
             with self._preparing(name), attributed_to(name, "none yet"):
                 sink.prepare(self._assignment.job_id, bounded=self.is_bounded)
 
-    def recover(self, staged: StagedParts) -> None:
+    def recover(self, staged: StagedParts, epoch: CommitId | None = None) -> None:
         """Prepare all sinks to resume from an epoch that names what they have staged.
+
+        Args:
+            staged: what it names, by sink.
+            epoch: which one it is; None: there is none, the job begins at the start.
 
         Raises:
             OutputError, UserFunctionError: a sink cannot continue.
@@ -82,23 +86,21 @@ class SinkPublisher:
         for name, sink in self._sinks.items():
             with self._preparing(name), attributed_to(name, "what its instances staged"):
                 sink.recover(self._token(0), staged.get(name, ()), bounded=self.is_bounded)
-                if not self._has_begun:
-                    self._warn_if_output_is_missing(name, sink)
+                if epoch is not None and not self._has_begun:
+                    self._warn_if_output_is_missing(name, sink, epoch)
         self._has_begun = True
 
-    def _warn_if_output_is_missing(self, name: str, sink: Sink) -> None:
+    def _warn_if_output_is_missing(self, name: str, sink: Sink, epoch: CommitId) -> None:
         """Log a warning if a job goes on from one whose committed rows would be missing."""
-        restored = self._assignment.restored
-        if restored and not self.is_bounded and sink.lacks_output():
-            job, epoch = restored[-1]
+        if self._assignment.restored and not self.is_bounded and sink.lacks_output():
             _log.warning(
                 "sink %r (%s) has no output yet, and the job goes on from checkpoint %d of job %r:"
                 " it begins with the rows after that. If rows were committed before, the output was"
                 " moved, or its disk is not mounted: stop the job, put it back, and resume",
                 name,
                 sink.describe(),
-                epoch,
-                job,
+                epoch.epoch,
+                epoch.lineage,
             )
 
     def keep_only(self, staged: StagedParts) -> None:

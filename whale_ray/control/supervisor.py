@@ -466,7 +466,7 @@ class Supervisor:
     def _recover(self, epochs: EpochSession) -> None:
         """Let an attempt resume from the newest epoch that counts, or from the start."""
         epochs.writer.recover()
-        self._publisher.recover(epochs.writer.staged())
+        self._publisher.recover(epochs.writer.staged(), epochs.writer.epoch)
 
     def _drop_output(self, attempt: int) -> None:
         """Remove what a job that has ended staged, but for what a checkpoint of it names."""

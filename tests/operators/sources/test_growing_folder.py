@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import whale_ray as whale
 from whale_ray.configs.errors import BadRowError, InputError
-from whale_ray.operators.sources.files_read import FilesRead, owner_of
+from whale_ray.operators.sources.files_read import FilesRead, LastRead, owner_of
 from whale_ray.testing import VirtualClock, check_source, instance_context
 
 TYPES = {"n": "int64", "file": "string"}
@@ -460,3 +460,12 @@ def test_it_keeps_the_promises_of_a_source(tmp_path: Path) -> None:
         folder.add(name, 100)
     folder.close()
     check_source(lambda: folder.source)
+
+
+def test_fewer_instances_watch_the_files_that_each_of_those_before_has_read_last(tmp_path):
+    names = [[f"{old}-{number}.csv" for number in range(100)] for old in range(2)]
+    for name in (*names[0], *names[1]):
+        (tmp_path / name).touch()
+    olds = [[[name, 1, 1] for name in read] for read in names]  # of another size than now
+    watched = [name for name, _ in LastRead.divided(olds, 0, 1).changed(str(tmp_path))]
+    assert sorted(watched) == sorted([*names[0][50:], *names[1][50:]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import enum
 
 import numpy as np
 import pytest
@@ -60,6 +61,14 @@ def test_slices_are_open_as_long_as_one_of_their_windows_is(window, watermark):
         assert (slice_ < unfired) == has_fired
 
 
+class Whole(int, enum.Enum):  # not an IntEnum: its text is its name
+    SECOND = 1000
+
+
+class Part(float, enum.Enum):
+    SECOND = 0.5
+
+
 @pytest.mark.parametrize(
     ("given_as", "ns"),
     [
@@ -78,6 +87,9 @@ def test_slices_are_open_as_long_as_one_of_their_windows_is(window, watermark):
         (1500, 1_500_000_000),
         (0.5, 500_000),
         (0.2, 200_000),
+        (np.int64(5), 5_000_000),
+        (Whole.SECOND, 10**9),
+        (Part.SECOND, 500_000),
     ],
     ids=str,
 )

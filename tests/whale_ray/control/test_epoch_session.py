@@ -323,18 +323,18 @@ def test_what_a_users_sink_raises_is_told_with_its_traceback_once(caplog: Any) -
 def test_of_checkpoints_that_fail_again_and_again_ever_fewer_are_told(caplog: Any) -> None:
     log = FailureLog()
     for epoch in range(1, 21):
-        log.failed(epoch, f"no space for epoch-{epoch}")
+        log.failed(epoch, f"no space for {'ab'[epoch % 2]}-{epoch:06}-{epoch * 0xB5297A4D:08x}")
     log.failed(21, "read-only")
     log.counted(22)
     log.failed(23, "read-only")
     log.counted(24)
     told = [one.getMessage().partition(";")[0] for one in caplog.records]
     assert told == [
-        "checkpoint 1 failed: no space for epoch-1",
-        "checkpoint 2 failed: no space for epoch-2",
-        "checkpoint 4 failed (4 times in a row): no space for epoch-4",
-        "checkpoint 8 failed (8 times in a row): no space for epoch-8",
-        "checkpoint 16 failed (16 times in a row): no space for epoch-16",
+        "checkpoint 1 failed: no space for b-000001-b5297a4d",
+        "checkpoint 2 failed: no space for a-000002-16a52f49a",
+        "checkpoint 4 failed (4 times in a row): no space for a-000004-2d4a5e934",
+        "checkpoint 8 failed (8 times in a row): no space for a-000008-5a94bd268",
+        "checkpoint 16 failed (16 times in a row): no space for a-000016-b5297a4d0",
         "checkpoint 21 failed: read-only",
         "checkpoint 22 is complete, after 21 that failed",
         "checkpoint 23 failed: read-only",

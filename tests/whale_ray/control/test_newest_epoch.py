@@ -85,15 +85,16 @@ def test_a_job_that_ended_meanwhile_is_not_continued(url, first):
         begun(job, url)
 
 
-def test_a_third_job_that_went_on_meanwhile_is_named(url, first):
+def test_a_third_job_that_went_on_meanwhile_is_named_and_keeps_the_folder(url, first):
     job = submitted(url, "latest")
     found = find_manifest("latest", url)
     assert found is not None
     other = CheckpointStore.at(url)
-    other.take_claim("job-3", "rows", restore=found[0], take_over=True, beats=False)
+    claim = other.take_claim("job-3", "rows", restore=found[0], take_over=True, beats=False)
     write(other, url, 2, job="job-3")
     with pytest.raises(InputError, match="another job wrote epoch 2 of job 'job-3'"):
         begun(job, url)
+    assert claim.holds()
 
 
 def test_a_successor_of_its_controller_keeps_what_that_one_went_on_from(url, first):
