@@ -323,11 +323,14 @@ class CheckpointStore:
                 return name, self.read_manifest(str(name))
             except DamagedCheckpointError as error:
                 if note is not None and note.is_behind(name):
-                    msg = (
-                        f"{error}; it was whole once, and results behind it may be out already: to"
-                        " go on from an earlier epoch all the same, name its manifest"
+                    remedy = (
+                        "to go on from an earlier epoch all the same, name its manifest"
                         f" ({self.url}/{MANIFESTS}/…; `whale-ray state` lists them)"
+                        if any(one != name for one in names)
+                        else "there is no other: bring it back, or take another folder to begin"
+                        " anew"
                     )
+                    msg = f"{error}; it was whole once, and results behind it may be out: {remedy}"
                     raise DamagedCheckpointError(msg) from None
                 _log.warning("%s: it was never finished, and is passed over", error)
         return None

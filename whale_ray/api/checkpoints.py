@@ -20,6 +20,7 @@ from ..plan.assignment import Assignment, has_checkpoints, resumed_assignment
 from ..state.epochs.checkpoint_store import CheckpointStore
 from ..state.epochs.manifest import Manifest
 from ..state.epochs.messages import RestorePoint
+from ..state.epochs.store_names import job_name
 
 LATEST = "latest"
 Where: TypeAlias = Literal["ray", "processes"]
@@ -97,7 +98,8 @@ class CheckpointOptions:
         found = find_manifest(str(self.restore), assignment.settings.checkpoints.url)
         if found is None:
             _log.warning(
-                "restore=%r: there is no checkpoint in %s, so the job begins at the start",
+                "restore=%r: there is no checkpoint in %s, so the job begins at the start; if it ran"
+                " before, stop it, and see whether that disk is mounted",
                 LATEST,
                 assignment.settings.checkpoints.url,
             )
@@ -213,10 +215,22 @@ def load_job(path: str) -> tuple[Assignment, Where, RestorePoint, Manifest]:
             f" it is not kept): run or submit its topology again, with restore={path!r}"
         )
         raise InputError(msg)
-    kept = pickle.loads(packed)  # noqa: S301  # the user's own folder, as they name it
-    assert isinstance(kept, SavedJob)
+    kept = _saved_job(packed, job, point.url, path)
     _check_versions(kept.envelope, job, path)
     return unseal(kept.envelope), kept.on, point, manifest
+
+
+def _saved_job(packed: bytes, job: str, url: str, path: str) -> SavedJob:
+    try:
+        kept = pickle.loads(packed)  # noqa: S301  # the user's own folder, as they name it
+    except Exception as error:  # noqa: BLE001  # damaged bytes raise anything
+        msg = (
+            f"what job {job!r} was submitted as, {job_name(job)} in {url}, is damaged ({error}):"
+            f" submit its topology again, with restore={path!r}"
+        )
+        raise InputError(msg) from None
+    assert isinstance(kept, SavedJob)
+    return kept
 
 
 def _check_versions(envelope: Envelope, job: str, path: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -102,6 +103,16 @@ def remove_chunks() -> None:
 
 def remove_the_newest() -> None:
     manifests()[-1].unlink()
+
+
+def remove_all_manifests() -> None:
+    shutil.rmtree("st/manifests")
+
+
+def damage_the_job() -> None:
+    os.makedirs("st/jobs", exist_ok=True)
+    job = manifests()[-1].name.split("-", 2)[2]
+    Path("st/jobs", job).write_bytes(pickle.dumps("a job")[:-3])
 
 
 def change_the_input() -> None:
@@ -198,6 +209,19 @@ CASES: dict[str, tuple[Damage, Sequence[str], int, str]] = {
         LATEST,
         2,
         r"no file or folder '.*/in'; correct the path",
+    ),
+    "no manifest is left": (
+        remove_all_manifests,
+        ["state", "st"],
+        2,
+        r"the checkpoint folder '.*' lacks manifests/.*; it was whole once, .*there is no other:.*",
+    ),
+    "a job that was not stored whole": (
+        damage_the_job,
+        ["resume", "st"],
+        2,
+        r"what job '(job-\w+)' was submitted as, jobs/\1 in .*/st, is damaged \(.*\): submit its"
+        r" topology again, with restore='st'",
     ),
     "a job of the calling process": (
         lambda: None,
