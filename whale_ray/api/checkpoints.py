@@ -98,8 +98,8 @@ class CheckpointOptions:
         found = find_manifest(str(self.restore), assignment.settings.checkpoints.url)
         if found is None:
             _log.warning(
-                "restore=%r: there is no checkpoint in %s, so the job begins at the start; if it ran"
-                " before, stop it, and see whether that disk is mounted",
+                "restore=%r: there is no checkpoint in %s, so the job begins at the start; if there"
+                " should be one, stop it, and see whether that disk is mounted",
                 LATEST,
                 assignment.settings.checkpoints.url,
             )
