@@ -16,31 +16,26 @@ import pyarrow.parquet as pq
 import pytest
 
 import whale_ray as whale
-from whale_ray.applications.nexmark import generator
-from whale_ray.applications.nexmark.settings import NexmarkSettings
 from whale_ray.cli.main import main
 from whale_ray.configs.errors import JobError, ResourceError, UsageError
 from whale_ray.lab.bench.peers.base import packages_of
 from whale_ray.lab.bench.streaming import (
     batch_engines,
     bytewax_flows,
+    first_result,
     handles,
     many_keys,
     spark_queries,
     suite,
 )
-from whale_ray.lab.bench.streaming import inputs as stream_files
 from whale_ray.lab.bench.streaming.answers import Answer, answer_of
 from whale_ray.lab.bench.streaming.cells import found_by, measured
 from whale_ray.lab.bench.streaming.inputs import (
     MAX_OUT_OF_ORDER_MS,
     InputFiles,
-    campaigns_by_ad,
-    map_streams,
     most_keys,
     stream_path,
     write_inputs,
-    write_skewed,
 )
 from whale_ray.lab.bench.streaming.jobs import (
     answer_of_job,
@@ -49,10 +44,17 @@ from whale_ray.lab.bench.streaming.jobs import (
     state_peak_bytes,
 )
 from whale_ray.lab.bench.streaming.kept_cells import KeptCells
+from whale_ray.lab.bench.streaming.mapped_files import map_for_flink, map_streams
 from whale_ray.lab.bench.streaming.systems import SYSTEMS, System, system_named
 from whale_ray.lab.bench.streaming.timing import Measured, Ran, measure
 from whale_ray.lab.bench.streaming.ways import WAYS
-from whale_ray.lab.bench.streaming.workloads import MATRIX, WORKLOADS, Workload, workload_named
+from whale_ray.lab.bench.streaming.workloads import (
+    MAPPED,
+    MATRIX,
+    WORKLOADS,
+    Workload,
+    workload_named,
+)
 
 EVENTS = 200_000
 """20 s of event time: two tumbling windows."""
@@ -72,8 +74,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> InputFiles:
 def few(tmp_path_factory: pytest.TempPathFactory) -> InputFiles:
     """Two tumbling windows, the second of them short."""
     made = write_inputs(tmp_path_factory.mktemp("few"), 105_000)
-    for name in MATRIX:
-        map_streams(made.folder, workload_named(name).reads)
+    mapped = [workload_named(name) for name in MAPPED]
+    map_streams(made.folder, mapped)
+    map_for_flink(made.folder, mapped)
     return made
 
 
@@ -121,71 +124,6 @@ def test_the_column_form_ends_with_the_totals_of_the_query(inputs: InputFiles) -
     assert totals(found) == totals(wanted)
 
 
-def test_both_files_have_the_same_bids_and_one_is_out_of_order(inputs: InputFiles) -> None:
-    ordered, mixed = (
-        pq.read_table(stream_path(folder, "bids")) for folder in (inputs.in_order, inputs.folder)
-    )
-    sorting = [("date_time", "ascending"), ("extra", "ascending")]
-    assert mixed.sort_by(sorting).equals(ordered.sort_by(sorting))
-    in_order = ordered["date_time"].to_numpy()
-    assert np.all(in_order[1:] >= in_order[:-1])
-    times = mixed["date_time"].to_numpy().astype(np.int64)
-    behind = np.maximum.accumulate(times) - times
-    assert 0.05 < np.mean(behind > 0) < 0.15
-    assert 2_000_000 < behind.max() <= 3_000_000
-
-
-def test_files_are_written_part_by_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A file as a whole would not fit into memory; row groups are whole, sorted rows the same."""
-    most = 0
-    concatenated = pa.concat_tables
-
-    def counted(tables: list[pa.Table], **options: Any) -> pa.Table:
-        nonlocal most
-        found = concatenated(tables, **options)
-        most = max(most, found.num_rows)
-        return found
-
-    monkeypatch.setattr(pa, "concat_tables", counted)
-    monkeypatch.setattr(stream_files, "_SORTED_AT_ONCE", 40_000)
-    columns = {"bids": ("auction", "date_time")}
-    events = 1_200_000
-    made = write_inputs(tmp_path, events, columns)
-    assert made.rows == {"bids": events // 50 * 46}
-    assert {path.stem for path in tmp_path.glob("*.parquet")} == {"bids", "ads"}
-    file = pq.ParquetFile(stream_path(tmp_path, "bids"))
-    sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
-    assert set(sizes[:-1]) == {1 << 16}
-    assert most < 700_000 < made.rows["bids"]
-    mixed, ordered = (pq.read_table(stream_path(f, "bids")) for f in (tmp_path, made.in_order))
-    assert mixed.sort_by("date_time").equals(ordered)
-    drawn = concatenated(list(generator.tables("bids", NexmarkSettings(events=events))))
-    assert mixed["auction"].combine_chunks().equals(drawn["auction"].combine_chunks())
-
-
-@pytest.mark.parametrize("stream", ["bids", "persons", "auctions", "events"])
-def test_times_are_whole_milliseconds(stream: str, inputs: InputFiles) -> None:
-    table = pq.read_table(stream_path(inputs.folder, stream))
-    assert inputs.rows[stream] == table.num_rows
-    times = table["event_time" if stream == "events" else "date_time"].to_numpy()
-    assert np.all(times.astype(np.int64) % 1_000 == 0)
-
-
-def test_most_keys_counts_the_fullest_window(inputs: InputFiles) -> None:
-    table = pq.read_table(stream_path(inputs.folder, "bids"))
-    seconds = table["date_time"].to_numpy().astype("datetime64[s]").astype(int)
-    auctions = table["auction"].to_numpy()
-    windows = {start: set(auctions[seconds // 10 == start]) for start in set(seconds // 10)}
-    assert len(windows) == 2
-    assert most_keys(inputs.folder, "bids", "auction", 10) == max(map(len, windows.values()))
-    assert most_keys(inputs.folder, "bids", "auction", None) == len(set(auctions))
-
-
-def test_the_keys_of_yahoo_are_the_campaigns(inputs: InputFiles) -> None:
-    campaigns = set(campaigns_by_ad(inputs.folder).values())
-    assert most_keys(inputs.folder, "events", "campaign_id", None) == len(campaigns) == 100
-
-
 def test_state_takes_at_least_its_fields(inputs: InputFiles) -> None:
     keys = most_keys(inputs.folder, "bids", "bidder", None)
     peak_bytes = state_peak_bytes(build(workload_named(ON_COLUMNS), inputs.in_order))
@@ -221,6 +159,7 @@ def without_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(handles, "QUICK_ROWS", 1_000)
     monkeypatch.setattr(handles, "REPETITIONS", 1)
     monkeypatch.setattr(many_keys, "QUICK_KEYS", 1 << 10)
+    monkeypatch.setattr(first_result, "QUICK_REPETITIONS", 1)
     monkeypatch.setenv("WHALE_RAY_PEERS", str(tmp_path))
 
 
@@ -241,7 +180,8 @@ def test_the_command(
     assert cells == {
         *((one.name, 0.0, system) for one in WORKLOADS for system in everywhere),
         *((name, 2.0, system) for name in MATRIX for system in everywhere),
-        *((name, skew, f"{everywhere[0]}, mapped Arrow") for name in MATRIX for skew in (0.0, 2.0)),
+        *((name, 0.0, f"{everywhere[0]}, mapped Arrow") for name in MAPPED),
+        *((name, 2.0, f"{everywhere[0]}, mapped Arrow") for name in MATRIX),
     }
     assert {row["parameters"]["answer"] for row in rates} == {"the same"}
     assert [row["unit"] for row in rows if row["name"] == "read bandwidth"] == ["GB/s"] * 2
@@ -458,9 +398,14 @@ def test_cells_of_another_run_are_refused(tmp_path: Path) -> None:
 
 def test_every_way_has_one_value_of_each_dimension() -> None:
     assert len({way.name for way in WAYS}) == len(WAYS)
-    assert [way.name for way in WAYS if way.is_default] == [
+    everything = tuple(one.name for one in WORKLOADS)
+    assert [way.name for way in WAYS if way.workloads == everything] == [
         "whale-ray, 1 worker",
         "whale-ray, 2 workers",
+    ]
+    assert [way.name for way in WAYS if set(way.workloads) == set(MAPPED)] == [
+        "whale-ray, 1 worker, mapped Arrow",
+        "whale-ray, 2 workers, mapped Arrow",
     ]
     for way in WAYS:
         assert ("runtime.aggregation" in way.settings) == way.needs_aggregates
@@ -469,18 +414,3 @@ def test_every_way_has_one_value_of_each_dimension() -> None:
         assert interpreted == ("interpreted" in way.name)
         joins = [workload_named(name).joins for name in system_named(way.name).workloads]
         assert not (way.needs_aggregates and any(joins))
-
-
-@pytest.mark.parametrize("zipf", [0.0, 2.0])
-def test_skewed_files_have_as_many_rows_and_fewer_frequent_keys(
-    zipf: float, tmp_path: Path
-) -> None:
-    made = write_skewed(tmp_path / "skewed", 27_000, zipf)
-    assert made.rows["events"] == 27_000
-    assert made.rows["nb_auctions"] == 4 * made.rows["nb_sellers"]
-    ads = pq.read_table(stream_path(made.folder, "events"))["ad_id"].to_numpy()
-    share = np.unique(ads, return_counts=True)[1].max() / len(ads)
-    if zipf:
-        assert share == pytest.approx(6 / np.pi**2, abs=0.02)
-    else:  # 27 events in the mean of an advertisement; six standard deviations above are 58
-        assert share < 58 / 27_000

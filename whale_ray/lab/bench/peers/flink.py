@@ -61,7 +61,7 @@ def java_command(
     """Return the command that runs a program on Flink's classes; compiles it if needed.
 
     Args:
-        program: a Java source, whose name is that of its class.
+        program: a Java source, whose name is that of its class; it may use those beside it.
         options: more for Java.
         more_jars: more classes, behind Flink's.
         heap_mb: memory for objects.
@@ -93,14 +93,21 @@ def _compiled(program: Path, jars: Sequence[str]) -> Path:
     """Compile a program if needed; return the folder of its classes."""
     classes = environment_of(ENVIRONMENT) / "classes" / program.stem
     compiled = classes / f"{program.stem}.class"
-    if compiled.exists() and compiled.stat().st_mtime >= program.stat().st_mtime:
+    changed = max(source.stat().st_mtime for source in program.parent.glob("*.java"))
+    if compiled.exists() and compiled.stat().st_mtime >= changed:
         return classes
     classes.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
         [
             *(str(_java()), "-cp", os.pathsep.join(spark_jars("janino-", "commons-compiler-"))),
             *(_COMPILER, "-rebuild", "-d", str(classes)),
-            *("-classpath", os.pathsep.join(jars), str(program)),
+            *(
+                "-classpath",
+                os.pathsep.join(jars),
+                "-sourcepath",
+                str(program.parent),
+                str(program),
+            ),
         ],
         capture_output=True,
         text=True,

@@ -42,8 +42,6 @@ import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 import org.apache.flink.streaming.api.functions.co.KeyedCoProcessFunction;
 import org.apache.flink.streaming.api.functions.sink.legacy.RichSinkFunction;
 import org.apache.flink.streaming.api.functions.sink.legacy.SinkFunction;
-import org.apache.flink.streaming.api.functions.source.legacy.RichParallelSourceFunction;
-import org.apache.flink.streaming.api.functions.source.legacy.SourceFunction;
 import org.apache.flink.streaming.api.functions.windowing.AllWindowFunction;
 import org.apache.flink.streaming.api.functions.windowing.WindowFunction;
 import org.apache.flink.streaming.api.windowing.assigners.EventTimeSessionWindows;
@@ -56,40 +54,21 @@ import org.apache.flink.table.api.EnvironmentSettings;
 import org.apache.flink.table.api.Schema;
 import org.apache.flink.table.api.bridge.java.StreamTableEnvironment;
 import org.apache.flink.table.api.bridge.java.internal.StreamTableEnvironmentImpl;
-import org.apache.flink.table.data.GenericRowData;
 import org.apache.flink.table.data.RowData;
 import org.apache.flink.table.data.StringData;
 import org.apache.flink.table.data.binary.BinaryStringData;
 import org.apache.flink.table.data.TimestampData;
 import org.apache.flink.table.functions.ScalarFunction;
-import org.apache.flink.table.runtime.typeutils.InternalTypeInfo;
-import org.apache.flink.table.types.logical.BigIntType;
-import org.apache.flink.table.types.logical.LogicalType;
-import org.apache.flink.table.types.logical.RowType;
-import org.apache.flink.table.types.logical.TimestampType;
-import org.apache.flink.table.types.logical.VarCharType;
 import org.apache.flink.types.Row;
 import org.apache.flink.types.RowKind;
 import org.apache.flink.util.Collector;
-
-import org.apache.parquet.column.ColumnDescriptor;
-import org.apache.parquet.column.ColumnReader;
-import org.apache.parquet.column.impl.ColumnReadStoreImpl;
-import org.apache.parquet.column.page.PageReadStore;
-import org.apache.parquet.example.data.simple.convert.GroupRecordConverter;
-import org.apache.parquet.hadoop.ParquetFileReader;
-import org.apache.parquet.hadoop.util.HadoopInputFile;
-import org.apache.parquet.io.api.Binary;
-import org.apache.parquet.schema.MessageType;
-import org.apache.parquet.schema.Type;
 
 /**
  * The workloads of the streaming suite on Flink, in one JVM: each line of the input is a JSON object
  * that says what to run; a line of JSON answers it. Written for a compiler without generics and
  * lambdas (Janino).
  *
- * Sources read row groups of the Parquet files, every instance its share, column by column. A job's
- * time and processor time count from the first instance of a source to the last of the sink.
+ * A job's time and processor time count from the first instance of a source to the last of the sink.
  */
 public class FlinkQueries {
     static final ObjectMapper JSON = new ObjectMapper();
@@ -106,106 +85,15 @@ public class FlinkQueries {
             ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime();
     }
 
+    /** The first instance of a source that runs begins the measurement. */
+    static void begin() {
+        if (BEGIN_NS.compareAndSet(0, System.nanoTime())) {
+            beginCpuNs = processCpuNs();
+        }
+    }
+
     static Tuple2 pair(Object first, Object second) {
         return new Tuple2(first, second);
-    }
-
-    // --- the input -----------------------------------------------------------------------------
-
-    /** Reads columns of a Parquet file: whole numbers, texts, and times in microseconds. */
-    public static class ParquetRows extends RichParallelSourceFunction {
-        final String path;
-        final String[] names;
-        final String[] types;
-        volatile boolean running = true;
-
-        public ParquetRows(String path, String[] names, String[] types) {
-            this.path = path;
-            this.names = names;
-            this.types = types;
-        }
-
-        public void run(SourceFunction.SourceContext context) throws Exception {
-            if (BEGIN_NS.compareAndSet(0, System.nanoTime())) {
-                beginCpuNs = processCpuNs();
-            }
-            int instance = getRuntimeContext().getTaskInfo().getIndexOfThisSubtask();
-            int instances = getRuntimeContext().getTaskInfo().getNumberOfParallelSubtasks();
-            ParquetFileReader reader = ParquetFileReader.open(HadoopInputFile.fromPath(
-                new org.apache.hadoop.fs.Path(path), new org.apache.hadoop.conf.Configuration()));
-            MessageType all = reader.getFileMetaData().getSchema();
-            List fields = new ArrayList();
-            for (int i = 0; i < names.length; i++) {
-                fields.add(all.getType(names[i]));
-            }
-            MessageType wanted = new MessageType("wanted", fields);
-            reader.setRequestedSchema(wanted);
-            for (int group = 0; running && group < reader.getRowGroups().size(); group++) {
-                if (group % instances != instance) {
-                    reader.skipNextRowGroup();
-                } else {
-                    emit(reader.readNextRowGroup(), wanted, context);
-                }
-            }
-            reader.close();
-        }
-
-        void emit(PageReadStore pages, MessageType wanted, SourceFunction.SourceContext context) {
-            ColumnReadStoreImpl store = new ColumnReadStoreImpl(
-                pages, new GroupRecordConverter(wanted).getRootConverter(), wanted, "");
-            ColumnReader[] columns = new ColumnReader[names.length];
-            int[] kinds = new int[names.length];
-            for (int i = 0; i < names.length; i++) {
-                columns[i] =
-                    store.getColumnReader((ColumnDescriptor) wanted.getColumns().get(i));
-                kinds[i] = types[i].equals("BIGINT") ? 0 : types[i].equals("STRING") ? 1 : 2;
-            }
-            long rows = pages.getRowCount();
-            for (long row = 0; running && row < rows; row++) {
-                GenericRowData made = new GenericRowData(columns.length);
-                for (int i = 0; i < columns.length; i++) {
-                    ColumnReader column = columns[i];
-                    if (kinds[i] == 0) {
-                        made.setField(i, Long.valueOf(column.getLong()));
-                    } else if (kinds[i] == 1) {
-                        Binary text = column.getBinary();
-                        made.setField(i, BinaryStringData.fromBytes(text.getBytes()));
-                    } else {
-                        long us = column.getLong();
-                        made.setField(i, TimestampData.fromEpochMillis(us / 1000));
-                    }
-                    column.consume();
-                }
-                context.collect(made);
-            }
-        }
-
-        public void cancel() {
-            running = false;
-        }
-    }
-
-    static LogicalType type(String name) {
-        if (name.equals("BIGINT")) {
-            return new BigIntType();
-        }
-        return name.equals("STRING") ? (LogicalType) new VarCharType(VarCharType.MAX_LENGTH)
-            : (LogicalType) new TimestampType(3);
-    }
-
-    /** A stream of a file; `columns` has types by names. */
-    static DataStream source(StreamExecutionEnvironment environment, Map job, String stream) {
-        Map columns = (Map) ((Map) job.get("streams")).get(stream);
-        String[] names = (String[]) columns.keySet().toArray(new String[0]);
-        String[] types = (String[]) columns.values().toArray(new String[0]);
-        LogicalType[] logical = new LogicalType[names.length];
-        for (int i = 0; i < names.length; i++) {
-            logical[i] = type(types[i]);
-        }
-        return environment.addSource(
-            new ParquetRows(job.get("folder") + "/" + stream + ".parquet", names, types),
-            stream,
-            InternalTypeInfo.of(RowType.of(logical, names)));
     }
 
     // --- the results ---------------------------------------------------------------------------
@@ -632,21 +520,21 @@ public class FlinkQueries {
         Duration size = Duration.ofSeconds(10);
         Duration slide = Duration.ofSeconds(2);
         if (program.equals("spent")) {
-            return source(environment, job, "bids")
+            return FlinkSources.stream(environment, job, "bids")
                 .map(new Numbers(0, 1), PAIR)
                 .keyBy(new Field(0), Types.LONG)
                 .process(new Spent(), counts(Types.LONG));
         }
         if (program.equals("yahoo")) {
-            DataStream views = timed(source(environment, job, "events"), 2, boundMs)
+            DataStream views = timed(FlinkSources.stream(environment, job, "events"), 2, boundMs)
                 .filter(new Views())
                 .map(new Campaigns((Map) job.get("campaigns")), TEXT_AND_NUMBER);
             return counted(views, TumblingEventTimeWindows.of(size), Types.STRING);
         }
         if (program.equals("new sellers")) {
-            DataStream persons = timed(source(environment, job, "persons"), 1, boundMs)
+            DataStream persons = timed(FlinkSources.stream(environment, job, "persons"), 1, boundMs)
                 .map(new Person(), NUMBER_AND_TEXT);
-            DataStream sellers = timed(source(environment, job, "auctions"), 1, boundMs)
+            DataStream sellers = timed(FlinkSources.stream(environment, job, "auctions"), 1, boundMs)
                 .map(new Numbers(0, 0), PAIR);
             return persons.coGroup(sellers)
                 .where(new Field(0), Types.LONG)
@@ -654,7 +542,7 @@ public class FlinkQueries {
                 .window(TumblingEventTimeWindows.of(size))
                 .apply(new NewSellers(), NUMBER_AND_TEXT);
         }
-        DataStream bids = timed(source(environment, job, "bids"), 1, boundMs);
+        DataStream bids = timed(FlinkSources.stream(environment, job, "bids"), 1, boundMs);
         if (program.equals("bids")) {
             return bids.map(new BidAsIs(1.0), ANY_BID);
         }
@@ -666,7 +554,7 @@ public class FlinkQueries {
         }
         if (program.equals("averages")) {
             DataStream auctions =
-                timed(source(environment, job, "auctions_of_bids"), 1, boundMs)
+                timed(FlinkSources.stream(environment, job, "auctions_of_bids"), 1, boundMs)
                     .map(new TimesAndNumbers(true), AUCTION);
             return bids.map(new TimesAndNumbers(false), counts(Types.LONG))
                 .connect(auctions)
@@ -738,7 +626,7 @@ public class FlinkQueries {
                         field, field + " - INTERVAL '" + boundMs / 1000 + "' SECOND");
                 }
             }
-            tables.createTemporaryView(name, source(environment, job, name), schema.build());
+            tables.createTemporaryView(name, FlinkSources.stream(environment, job, name), schema.build());
         }
         if (job.get("campaigns") != null) {
             tables.createTemporarySystemFunction(

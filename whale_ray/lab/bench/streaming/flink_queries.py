@@ -1,7 +1,8 @@
 """Flink: the workloads as SQL and as DataStream programs, in one JVM (FlinkQueries.java).
 
 The queries of NEXMark are those of its repository. Flink's packages lack a reader of Parquet: the
-source reads columns by the one that Spark brings. Yahoo's advertisements are looked up in a map.
+source reads columns by the one that Spark brings (FlinkSources.java), or files of columns that are
+mapped into memory. Yahoo's advertisements are looked up in a map.
 """
 
 from __future__ import annotations
@@ -166,9 +167,9 @@ def missing() -> str | None:
     return None if is_installed() else NOT_INSTALLED
 
 
-def stream_runner(workload: str, folder: Path, *, workers: int) -> Runner:
-    """Return what runs a workload's DataStream program once."""
-    return _runner(workload, folder, workers, None)
+def stream_runner(workload: str, folder: Path, *, workers: int, mapped: bool = False) -> Runner:
+    """Return what runs a workload's DataStream program once, over Parquet or mapped columns."""
+    return _runner(workload, folder, workers, None, mapped=mapped)
 
 
 def sql_runner(workload: str, folder: Path, *, workers: int) -> Runner:
@@ -176,7 +177,9 @@ def sql_runner(workload: str, folder: Path, *, workers: int) -> Runner:
     return _runner(workload, folder, workers, PROGRAMS[workload].sql)
 
 
-def _runner(workload: str, folder: Path, workers: int, sql: str | None) -> Runner:
+def _runner(
+    workload: str, folder: Path, workers: int, sql: str | None, *, mapped: bool = False
+) -> Runner:
     one, program = workload_named(workload), PROGRAMS[workload]
     job: dict[str, Any] = {
         "program": program.name,
@@ -184,6 +187,7 @@ def _runner(workload: str, folder: Path, workers: int, sql: str | None) -> Runne
         "place": program.place,
         "total": one.total,
         "folder": str(folder),
+        "mapped": mapped,
         "workers": workers,
         "streams": {
             stream: {column: _type(column) for column in columns}

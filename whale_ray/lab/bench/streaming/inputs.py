@@ -34,8 +34,6 @@ __all__ = [
     "bound_ms",
     "campaigns_by_ad",
     "event_time_of",
-    "map_streams",
-    "mapped_path",
     "most_keys",
     "stream_path",
     "write_inputs",
@@ -75,11 +73,6 @@ class InputFiles:
 def stream_path(folder: Path, stream: str) -> Path:
     """Return the file of a stream."""
     return folder / f"{stream}.parquet"
-
-
-def mapped_path(folder: Path, stream: str) -> Path:
-    """Return the file of a stream that `map_streams` has written."""
-    return folder / f"{stream}.arrow"
 
 
 def bound_ms(stream: str) -> int:
@@ -144,19 +137,6 @@ def write_skewed(folder: Path, events: int, zipf: float) -> InputFiles:
     }
     pq.write_table(yahoo.ads_table(YahooSettings()), stream_path(folder, ADS))
     return InputFiles(folder, folder, rows)
-
-
-def map_streams(folder: Path, reads: Mapping[str, tuple[str, ...]]) -> None:
-    """Write some columns of streams beside their Parquet files, as Arrow to map into memory."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    for stream, columns in reads.items():
-        parquet = pq.ParquetFile(stream_path(folder, stream))
-        schema = pa.schema([parquet.schema_arrow.field(name) for name in columns])
-        with pa.ipc.new_file(mapped_path(folder, stream), schema) as file:
-            for batch in parquet.iter_batches(_ROW_GROUP, columns=list(columns)):
-                file.write_batch(batch.select(list(columns)))
 
 
 def campaigns_by_ad(folder: Path) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,8 +21,6 @@ from .handles import handle_rows
 from .hosts import host_rows
 from .inputs import (
     InputFiles,
-    map_streams,
-    mapped_path,
     most_keys,
     write_inputs,
     write_skewed,
@@ -31,9 +29,10 @@ from .jobs import build, state_peak_bytes
 from .kept_cells import KeptCells
 from .loops import loop_rows
 from .many_keys import many_keys_rows
+from .mapped_files import map_for_flink, map_streams, mapped_bytes
 from .systems import SYSTEMS
 from .timing import Measured
-from .workloads import MATRIX, WORKLOADS, Workload, workload_named
+from .workloads import MAPPED, MATRIX, WORKLOADS, Workload, workload_named
 
 __all__ = ["PARTS", "run"]
 
@@ -140,7 +139,7 @@ def _rows(run: _StreamingRun, parts: tuple[str, ...], quick: bool) -> list[Bench
     @cache
     def inputs() -> InputFiles:
         made = write_inputs(run.folder / "streams", run.events)
-        _map(made)
+        _map(made, MAPPED)
         return made
 
     rows: list[BenchRow] = []
@@ -171,16 +170,17 @@ def _skewed(run: _StreamingRun, skew: float) -> Callable[[], InputFiles]:
     @cache
     def inputs() -> InputFiles:
         made = write_skewed(run.folder / f"skew-{skew:g}", run.events, skew)
-        _map(made)
+        _map(made, MATRIX)
         return made
 
     return inputs
 
 
-def _map(inputs: InputFiles) -> None:
-    """Write what is read from mapped Arrow."""
-    for name in MATRIX:
-        map_streams(inputs.folder, workload_named(name).reads)
+def _map(inputs: InputFiles, workloads: Iterable[str]) -> None:
+    """Write the files of some workloads that are mapped into memory."""
+    found = [workload_named(name) for name in workloads]
+    map_streams(inputs.folder, found)
+    map_for_flink(inputs.folder, found)
 
 
 def _compared(
@@ -204,7 +204,8 @@ def _notes(repetitions: int) -> tuple[str, ...]:
         "state B/key: the operator's most memory, by the keys of the file or of its fullest window",
         "DuckDB, Polars and Spark batch see the whole file at once: a bound, not a stream",
         "the ratio is that of the faster of one and two workers of whale-ray, from Parquet",
-        "mapped Arrow: the same rows, read where they lie; x mapped: whale-ray so, beside a peer",
+        "mapped: the same rows, read where they lie; Flink's ratio there is that from mapped Arrow",
+        "x mapped: whale-ray from mapped Arrow, beside a peer that reads Parquet",
         "expressions are compiled from the first row on, unless the name says interpreted",
         "skew: exponent of Zipf's distribution of Yahoo's advertisements and of NB8's sellers",
         "every system's number of results and their sum are compared with whale-ray's",
@@ -246,7 +247,8 @@ def _row(
     one, ours = by_system[name], by_system[_OURS]
     rows = sum(inputs.rows[stream] for stream in workload.reads)
     is_peer = not name.startswith("whale-ray")
-    ratio = one.warm_s / _best_s(by_system, mapped=False) if is_peer else ours.warm_s / one.warm_s
+    best_s = _best_s(by_system, mapped=name in _MAPPED)
+    ratio = one.warm_s / best_s if is_peer else ours.warm_s / one.warm_s
     return BenchRow(
         workload.name,
         {
@@ -278,11 +280,14 @@ def _also(
         also["CPU s/M rows"] = one.cpu_s / rows * 1e6
     if name == _OURS and not skew:
         also |= _state(workload, inputs)
-    mapped = [system for system in by_system if system in _MAPPED]
-    if name in mapped:
-        nbytes = sum(mapped_path(inputs.folder, one).stat().st_size for one in workload.reads)
+    is_ours, is_mapped = name.startswith("whale-ray"), name in _MAPPED
+    if is_ours and is_mapped:
+        nbytes = sum(
+            mapped_bytes(inputs.folder, stream, columns)
+            for stream, columns in workload.reads.items()
+        )
         also["GB/s"] = nbytes / one.warm_s / 1e9
-    elif mapped and not name.startswith("whale-ray"):
+    elif not (is_ours or is_mapped) and _MAPPED & set(by_system):
         also["x mapped"] = one.warm_s / _best_s(by_system, mapped=True)
     return also
 

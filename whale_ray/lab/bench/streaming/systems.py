@@ -18,7 +18,7 @@ from . import (
 )
 from .timing import Runner
 from .ways import WAYS, Way
-from .workloads import MATRIX, WORKLOADS, workload_named
+from .workloads import MAPPED, WORKLOADS, workload_named
 
 __all__ = ["SYSTEMS", "System", "system_named"]
 
@@ -45,7 +45,7 @@ class System:
         missing: returns what to do to install it, None if it is here.
         environment: variables of its process.
         warms_up: whether a second run is faster; else one is measured, as the cold and the warm.
-        mapped: whether it reads mapped Arrow, not Parquet.
+        mapped: whether it reads files that are mapped into memory, not Parquet.
     """
 
     name: str
@@ -61,10 +61,7 @@ def _whale_ray(way: Way) -> System:
     def runner(workload: str, folder: Path) -> Runner:
         return lambda: jobs.run_in(way, workload_named(workload), folder)
 
-    workloads = _ALL if way.is_default else MATRIX
-    if way.needs_aggregates:
-        workloads = tuple(name for name in workloads if not workload_named(name).joins)
-    return System(way.name, runner, workloads, mapped=way.mapped)
+    return System(way.name, runner, way.workloads, mapped=way.mapped)
 
 
 SYSTEMS = (
@@ -74,6 +71,13 @@ SYSTEMS = (
         partial(flink_queries.stream_runner, workers=2),
         tuple(name for name, program in flink_queries.PROGRAMS.items() if program.name),
         flink_queries.missing,
+    ),
+    System(
+        "Flink DataStream, 2 workers, mapped columns",
+        partial(flink_queries.stream_runner, workers=2, mapped=True),
+        tuple(name for name in MAPPED if flink_queries.PROGRAMS[name].name),
+        flink_queries.missing,
+        mapped=True,
     ),
     System(
         "Flink SQL, 2 workers",

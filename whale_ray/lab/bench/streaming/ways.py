@@ -1,7 +1,7 @@
 """The ways in which whale-ray runs a workload: one for each choice of a value in every dimension.
 
-`DIMENSIONS` is the whole matrix. A dimension is one line: its first value is the default, and
-workloads outside of `MATRIX` run with the defaults of all dimensions but the number of workers.
+`DIMENSIONS` is the whole matrix. A dimension is one line: its first value is the default, with
+which all workloads run, and it names the workloads that also run with its other values.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
+
+from .workloads import MAPPED, MATRIX, WORKLOADS
 
 __all__ = ["DIMENSIONS", "WAYS", "Dimension", "Way"]
 
@@ -20,7 +22,7 @@ class Way:
 
     Attributes:
         name: as the report has it.
-        is_default: whether every workload is run so.
+        workloads: the names of those that are run so.
         workers: 1 runs in the calling process, more on processes that are started for the job.
         mapped: whether the streams are read from mapped Arrow files, not from Parquet.
         needs_aggregates: whether it is another way for workloads with aggregates alone; these are
@@ -29,7 +31,7 @@ class Way:
     """
 
     name: str
-    is_default: bool
+    workloads: tuple[str, ...]
     workers: int = 1
     mapped: bool = False
     needs_aggregates: bool = False
@@ -41,17 +43,18 @@ class Dimension:
     """What is varied: a word for the report → fields of `Way`; the first value is the default."""
 
     values: Mapping[str, Mapping[str, Any]]
-    is_full: bool = False
-    """Whether all workloads are run with all of its values."""
+    workloads: tuple[str, ...] = MATRIX
+    """Those that are run with all of its values, the others with the default."""
 
 
+_ALL = tuple(one.name for one in WORKLOADS)
 _PARTITIONED = {"runtime.aggregation": "partitioned"}
 _COMPILED = {"runtime.pipelines": "compiled"}
 _INTERPRETED = {"runtime.pipelines": "interpreted"}
 
 DIMENSIONS = (
-    Dimension({"1 worker": {"workers": 1}, "2 workers": {"workers": 2}}, is_full=True),
-    Dimension({"": {}, "mapped Arrow": {"mapped": True}}),
+    Dimension({"1 worker": {"workers": 1}, "2 workers": {"workers": 2}}, _ALL),
+    Dimension({"": {}, "mapped Arrow": {"mapped": True}}, MAPPED),
     Dimension({"": {}, "partitioned": {"needs_aggregates": True, "settings": _PARTITIONED}}),
     Dimension({"": {"settings": _COMPILED}, "interpreted": {"settings": _INTERPRETED}}),
 )
@@ -60,15 +63,19 @@ DIMENSIONS = (
 def _way(words: tuple[str, ...]) -> Way:
     fields: dict[str, Any] = {}
     settings: dict[str, object] = {}
+    workloads = set(_ALL)
     for dimension, word in zip(DIMENSIONS, words, strict=True):
         fields |= dimension.values[word]
         settings |= fields.pop("settings", {})
-    is_default = all(
-        dimension.is_full or word == next(iter(dimension.values))
-        for dimension, word in zip(DIMENSIONS, words, strict=True)
-    )
+        if word != next(iter(dimension.values)):
+            workloads &= set(dimension.workloads)
+    if fields.get("needs_aggregates"):
+        workloads -= {one.name for one in WORKLOADS if one.joins}
     return Way(
-        ", ".join(["whale-ray", *filter(None, words)]), is_default, settings=settings, **fields
+        ", ".join(["whale-ray", *filter(None, words)]),
+        tuple(name for name in _ALL if name in workloads),
+        settings=settings,
+        **fields,
     )
 
 

@@ -19,15 +19,15 @@ from .inputs import (
     MAX_OUT_OF_ORDER_MS,
     bound_ms,
     event_time_of,
-    mapped_path,
     stream_path,
 )
 from .keyed_processes import SpentCompiled, SpentOnColumns, SpentOnRows
+from .mapped_files import mapped_path
 
 if TYPE_CHECKING:
     from ....api.topology import Stream, Topology
 
-__all__ = ["MATRIX", "WORKLOADS", "FileStreams", "Part", "Workload", "workload_named"]
+__all__ = ["MAPPED", "MATRIX", "WORKLOADS", "FileStreams", "Part", "Workload", "workload_named"]
 
 Part: TypeAlias = Literal["keyed", "windows", "nexmark", "slash", "yahoo"]
 
@@ -385,6 +385,15 @@ WORKLOADS = (
 
 MATRIX = ("Yahoo, views per campaign", "NB8, auctions of new sellers")
 """The workloads that are run in every way, and with skewed keys."""
+
+MAPPED = (
+    *MATRIX,
+    "NEXMark 5, hot items",
+    "NEXMark 7, highest bid",
+    "NEXMark 8, new users",
+    "NEXMark 11, sessions per bidder",
+)
+"""The workloads that also read files that are mapped into memory, beside Flink on such files."""
 
 
 def workload_named(name: str) -> Workload:
