@@ -329,13 +329,19 @@ class KafkaReader(SourceReader):
 
         A source without an end also takes the partitions that are there since the job was submitted
         or made its checkpoint: found later, their rows would be behind those of the others.
+
+        Raises:
+            InputError: a topic is gone, or may not be read.
         """
         if self._bounded and all(one.next != BEGINNING for one in self._reading.values()):
             return
-        with suppress(self._kafka.KafkaException):  # it continues trying by itself
+        try:
             found = self._all_partitions(consumer)
-            if not self._bounded:
-                self._note_new(found)
+        except self._kafka.KafkaException as error:
+            self._fail_unless_passing(error.args[0])  # else the consumer continues trying by itself
+            return
+        if not self._bounded:
+            self._note_new(found)
 
     def _all_partitions(self, consumer: confluent_kafka.Consumer) -> list[Partition]:
         return [one for topic in self._topics for one in partitions_of(consumer, topic, _MEETING_S)]

@@ -406,6 +406,17 @@ def test_a_topic_that_is_removed_while_it_is_read(cluster: MockCluster) -> None:
     assert "\n" not in str(told.value)
 
 
+def test_a_topic_that_is_gone_when_a_job_goes_on(cluster: MockCluster) -> None:
+    topic = cluster.topic()
+    cluster.write(topic, numbers(0, 8))
+    source = source_of(cluster, topic)
+    reader = open_reader(source)
+    rows_of(reader, rows=8)
+    cluster.delete(topic)
+    with pytest.raises(InputError, match=r"cannot read the topic 'topic-\d+'.*create it"):
+        open_reader(source, positions=[reader.position()])
+
+
 def test_a_topic_that_may_not_be_read(cluster: MockCluster) -> None:
     topic = cluster.topic()
     cluster.fail_topic(topic, confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED)
