@@ -64,7 +64,7 @@ class OperatorEntry:
         level: of its state: "declared", "rows", "opaque", or "" if it has none.
         parallelism: its number of instances.
         nbytes: of its files.
-        rows: of its state; None for an opaque one.
+        rows: of its state, as `read_state` returns them; None for an opaque one.
         position: of each source's object, as JSON.
     """
 
@@ -150,10 +150,14 @@ def operators_of(store: CheckpointStore, manifest: Manifest) -> list[OperatorEnt
 def _entry(
     store: CheckpointStore, manifest: Manifest, operator: str, parts: Sequence[OperatorPart]
 ) -> OperatorEntry:
+    from ..operators.keyed.dumped_state import declared_values
+
     record = manifest.operators.get(operator, {})
     level = str(record.get("level", ""))
     rows = None
-    if level != "opaque":
+    if declared_values(record.get("state", ())) is not None:  # several rows of a key are one there
+        rows = len(_hashed(store, manifest, operator)[0])
+    elif level != "opaque":
         rows = sum(batch.num_rows for batch in operator_rows(store, manifest, operator))
     return OperatorEntry(
         operator,
