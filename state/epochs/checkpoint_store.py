@@ -330,7 +330,8 @@ class CheckpointStore:
                         else "there is no other: bring it back, or take another folder to begin"
                         " anew"
                     )
-                    msg = f"{error}; it was whole once, and results behind it may be out: {remedy}"
+                    known = "it was whole once, and results behind it may be out already"
+                    msg = f"{error}; {known}: {remedy}"
                     raise DamagedCheckpointError(msg) from None
                 _log.warning("%s: it was never finished, and is passed over", error)
         return None

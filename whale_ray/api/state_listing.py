@@ -112,6 +112,8 @@ def epochs_in(store: CheckpointStore) -> list[EpochEntry]:
         try:
             manifest = store.read_manifest(name)
         except InputError as error:
+            if name not in store.manifests():
+                continue  # a job that runs has removed it meanwhile
             empty = (0, 0, 0, False, "", (), name, str(error))
             found.append(EpochEntry(parsed.epoch, parsed.job, "", *empty))
             continue

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..configs.errors import InputError
+from ..configs.errors import DamagedCheckpointError, InputError
 from ..operators.snapshot_files import chunk_from_bytes
 from ..state.budget import StateBudget
 from ..state.epochs.checkpoint_store import CheckpointStore
@@ -20,10 +20,21 @@ if TYPE_CHECKING:
 
     from ..transport.wire.batch import Batch
 
-__all__ = ["find_epoch", "open_store", "operator_rows", "read_state", "state_of_operator"]
+__all__ = [
+    "find_epoch",
+    "open_store",
+    "operator_rows",
+    "read_epoch",
+    "read_state",
+    "state_of_operator",
+    "value_of",
+]
 
 LATEST = "latest"
 
+T = TypeVar("T")
+
+_TRIES_MAX = 100
 _KEYS_BYTES_MAX = 8 << 30
 """What the keys that have changed since an operator's first version may take while it is read."""
 
@@ -53,10 +64,19 @@ def read_state(
         ResourceError: a package that this kind of URL needs is not installed.
     """
     store, named = open_store(str(url))
-    _, manifest = find_epoch(store, named if named is not None and epoch == LATEST else epoch)
-    table = state_of_operator(store, manifest, operator)
-    if name is None:
-        return table
+    epoch = named if named is not None and epoch == LATEST else epoch
+    manifest, table = read_epoch(
+        store, epoch, lambda _, found: (found, state_of_operator(store, found, operator))
+    )
+    return table if name is None else value_of(table, manifest, operator, name)
+
+
+def value_of(table: pa.Table, manifest: Manifest, operator: str, name: str) -> pa.Table:
+    """Return the key columns of an operator's state, and a declared value as `value`.
+
+    Raises:
+        InputError: the operator keeps no such value.
+    """
     keys = _keys_of(manifest, operator)
     if name not in table.column_names or name in keys:
         others = [column for column in table.column_names if column not in keys]
@@ -89,6 +109,11 @@ def find_epoch(store: CheckpointStore, epoch: int | str) -> tuple[str, Manifest]
         InputError: there is none, or the folder cannot be read.
         DamagedCheckpointError: its manifest is missing, cut short or damaged.
     """
+    name = _name_of(store, epoch)
+    return name, store.read_manifest(name)
+
+
+def _name_of(store: CheckpointStore, epoch: int | str) -> str:
     names = store.manifests()
     if epoch == LATEST:
         found = store.newest_name()
@@ -110,7 +135,28 @@ def find_epoch(store: CheckpointStore, epoch: int | str) -> tuple[str, Manifest]
             f" {', '.join(has)}"
         )
         raise InputError(msg)
-    return found, store.read_manifest(found)
+    return found
+
+
+def read_epoch(store: CheckpointStore, epoch: int | str, read: Callable[[str, Manifest], T]) -> T:
+    """Return what `read` makes of a checkpoint's name and manifest; raises what both do.
+
+    A job that runs removes old checkpoints, with their files. If it does while one is read, the one
+    that `epoch` names then is read instead: that it lacks a file is no damage.
+
+    Args:
+        store: where it is.
+        epoch: see `find_epoch`, which raises if it is gone.
+        read: reads what the manifest lists.
+    """
+    for _ in range(_TRIES_MAX):
+        name = _name_of(store, epoch)
+        try:
+            return read(name, store.read_manifest(name))
+        except DamagedCheckpointError:
+            if name in store.manifests():
+                raise
+    return read(*find_epoch(store, epoch))
 
 
 def state_of_operator(store: CheckpointStore, manifest: Manifest, operator: str) -> pa.Table:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .tables import table
 
 if TYPE_CHECKING:
-    from ..api.state_listing import EpochEntry
+    from ..api.state_listing import EpochEntry, OperatorEntry
     from ..state.epochs.checkpoint_store import CheckpointStore
 
 ROWS_SHOWN = 20
@@ -66,7 +66,7 @@ def _state(parsed: argparse.Namespace) -> int:
 
 def _list(parsed: argparse.Namespace) -> tuple[Any, list[str]]:
     from ..api.state_listing import epochs_in, operators_of
-    from ..api.state_reading import find_epoch, open_store
+    from ..api.state_reading import find_epoch, open_store, read_epoch
     from ..configs.errors import DamagedCheckpointError
     from ..transport.clock import SystemClock
 
@@ -83,12 +83,16 @@ def _list(parsed: argparse.Namespace) -> tuple[Any, list[str]]:
     }
     if parsed.epoch == "latest" and epochs[-1].damage:
         return found, lines
-    name, manifest = find_epoch(store, parsed.epoch)
     damage = ""
+    entries: list[OperatorEntry] = []
     try:
-        operators = [dataclasses.asdict(one) for one in operators_of(store, manifest)]
+        name, manifest, entries = read_epoch(
+            store, parsed.epoch, lambda name, found: (name, found, operators_of(store, found))
+        )
     except DamagedCheckpointError as error:  # the list is what one looks for another checkpoint in
-        operators, damage = [], str(error)
+        name, manifest = find_epoch(store, parsed.epoch)
+        damage = str(error)
+    operators = [dataclasses.asdict(one) for one in entries]
     age = _duration(now_ms - manifest.created_ms)
     lines += ["", f"checkpoint {manifest.epoch}, {age} old, {store.url}/{name}"]
     history = " ← ".join(f"{job} at {epoch}" for job, epoch in reversed(manifest.lineage.restored))
@@ -141,13 +145,16 @@ def _row(one: EpochEntry) -> dict[str, Any]:
 
 
 def _show(parsed: argparse.Namespace) -> tuple[Any, list[str]]:
-    from ..api.state_reading import find_epoch, open_store, read_state
+    from ..api.state_reading import open_store, read_epoch, state_of_operator, value_of
 
     store, named = open_store(parsed.path)
     epoch = named if named is not None and parsed.epoch == "latest" else parsed.epoch
-    name, manifest = find_epoch(store, epoch)
     (operator,) = parsed.names
-    found = read_state(parsed.path, operator, parsed.name, name)
+    manifest, found = read_epoch(
+        store, epoch, lambda _, found: (found, state_of_operator(store, found, operator))
+    )
+    if parsed.name is not None:
+        found = value_of(found, manifest, operator, parsed.name)
     rows = found.slice(0, parsed.rows).to_pylist() if found.num_columns else []
     record = manifest.operators.get(operator, {})
     keys = " and ".join("+".join(key) for key in record.get("key", ()) if key)
@@ -173,11 +180,18 @@ def _show(parsed: argparse.Namespace) -> tuple[Any, list[str]]:
 
 def _diff(parsed: argparse.Namespace) -> tuple[Any, list[str]]:
     from ..api.state_listing import diff_of
-    from ..api.state_reading import find_epoch, open_store
+    from ..api.state_reading import open_store, read_epoch
 
     store: CheckpointStore = open_store(parsed.path)[0]
-    (_, first), (_, second) = (find_epoch(store, epoch) for epoch in parsed.names)
-    found = [dataclasses.asdict(one) for one in diff_of(store, first, second)]
+    one, other = parsed.names
+    first, second, diffs = read_epoch(
+        store,
+        one,
+        lambda _, first: read_epoch(
+            store, other, lambda _, second: (first, second, diff_of(store, first, second))
+        ),
+    )
+    found = [dataclasses.asdict(diff) for diff in diffs]
     lines = [f"keys by operator, from checkpoint {first.epoch} to {second.epoch}", *table(found)]
     return {"from": first.epoch, "to": second.epoch, "operators": found}, lines
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import whale_ray as whale
 from whale_ray import functions, state
 from whale_ray.api.state_listing import diff_of, epochs_in, operators_of
+from whale_ray.api.state_reading import read_epoch
 from whale_ray.cli.main import main
 from whale_ray.control.operator_records import operator_records
 from whale_ray.errors import DamagedCheckpointError, InputError
@@ -305,6 +306,25 @@ def test_differences_are_counted_by_key(store):
     same = diff_of(store, one, one)
     assert not any(diff.added + diff.removed + diff.changed for diff in same)
     assert {diff.whole for diff in same} == {"", "same"}
+
+
+def test_what_a_running_job_removes_while_it_is_read_is_no_damage(store, tmp_path):
+    names = {epoch: write(store, epoch, chunks_of(ROWS)) for epoch in (1, 2)}
+    read: list[int] = []
+
+    def lacking(name: str, manifest: Any) -> str:
+        read.append(manifest.epoch)
+        if manifest.epoch == 2 and 3 not in names:
+            names[3] = write(store, 3, chunks_of(ROWS))
+        if name != names.get(3):
+            (tmp_path / "store" / name).unlink()
+            raise DamagedCheckpointError("it lacks a chunk")
+        return name
+
+    assert read_epoch(store, "latest", lacking) == names[3]
+    with pytest.raises(InputError, match="has no checkpoint '?1'?; there are epochs 3"):
+        read_epoch(store, 1, lacking)
+    assert read == [2, 3, 1]
 
 
 # --- the command ----------------------------------------------------------------------------------
