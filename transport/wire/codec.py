@@ -24,6 +24,7 @@ views whose numpy base is the frame, so the frame lives as long as the message o
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Required, TypedDict, Unpack
 
 import numpy as np
@@ -261,8 +262,12 @@ def decode(frame: Buffer, schemas: dict[int, Schema]) -> Message:
     return SchemaMessage(header, schema)
 
 
+@functools.cache
 def warm_up() -> None:
-    """Load or compile all kernels, so that no message waits for that."""
+    """Load or compile all kernels, so that no message waits for that.
+
+    Once in a process: what it was forked from has done it for workers.
+    """
     import pyarrow as pa
 
     # Not from a list: for that pyarrow would load pandas, if it is installed.

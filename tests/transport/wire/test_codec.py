@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import weakref
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -373,8 +374,11 @@ def test_what_cannot_be_written_is_refused():
             small_message(ring_memory(63), **fields)
 
 
-def test_warm_up_compiles_everything():
+def test_warm_up_compiles_everything_once():
+    warm_up.cache_clear()
     warm_up()
+    with patch.object(Batch, "from_pydict", side_effect=AssertionError):
+        warm_up()
 
 
 WORKER_STARTS = """

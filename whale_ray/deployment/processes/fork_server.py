@@ -48,6 +48,7 @@ _LOADED = (
     "...state.store",
     "...state.one_key",
     "...operators.expressions.emitters.comparisons",
+    "...operators.expressions.kernels.comparisons",
     "...operators.joins.broadcast_table",
     "...operators.joins.join_streams",
     "...operators.joins.session_streams",
@@ -64,6 +65,7 @@ _LOADED = (
 )
 _COMPILED = (
     "...transport.doorbell",
+    "...transport.ring_kernels",
     "...state.keys",
     "...state.index",
     "...state.index_kernels",

@@ -185,7 +185,7 @@ class ProcessWorker:
 
 def _show_name(name: str) -> None:
     """Show the member's name in `ps` and `top`, up to 15 characters."""
-    with open("/proc/self/comm", "w", encoding="ascii") as file:
+    with open("/proc/self/comm", "w", encoding="utf-8") as file:
         file.write(name.replace(" of host-", " "))
 
 
