@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -51,6 +54,20 @@ def test_other_tools_read_a_chunk() -> None:
     data = chunk_to_bytes(StateChunk(Batch.from_pydict({"key": ["a"], "spent": [1.5]})))
     table = pa.ipc.open_stream(data).read_all()
     assert table.to_pylist() == [{"key": "a", "spent": 1.5}]
+
+
+def test_reading_a_chunk_does_not_load_pandas() -> None:
+    """Which takes half a second of a job's way back from its last checkpoint."""
+    script = """
+import sys, numpy as np
+from whale_ray.operators.snapshot_files import chunk_from_bytes, chunk_to_bytes
+from whale_ray.operators.snapshots import StateChunk
+from whale_ray.transport.wire.batch import Batch
+rows = Batch.from_pydict({"key": np.arange(3)}).with_times(np.arange(3))
+assert chunk_from_bytes(chunk_to_bytes(StateChunk(rows))).rows.equals(rows)
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_what_is_no_chunk_is_refused() -> None:
