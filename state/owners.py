@@ -6,7 +6,7 @@ each instance owns a contiguous range of virtual nodes and all ranges are about 
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ class Owners:
         self.instances.flags.writeable = False
 
     @classmethod
+    @lru_cache(maxsize=256)
     def even(cls, virtual_nodes: int, parallelism: int) -> Owners:
         """Divide the virtual nodes: `node * parallelism // virtual_nodes` owns each.
 
@@ -59,7 +60,13 @@ class Owners:
 
     def nodes_of(self, *instances: int) -> npt.NDArray[np.int64]:
         """Return the virtual nodes that any of these instances own, ascending: int64 (n,)."""
-        return np.flatnonzero(np.isin(self.instances, instances))
+        is_one = np.zeros(max(self._highest, *instances) + 1, np.bool_)
+        is_one[list(instances)] = True
+        return np.flatnonzero(is_one[self.instances])
+
+    @cached_property
+    def _highest(self) -> int:
+        return int(self.instances.max())
 
     @cached_property
     def _instances_int64(self) -> npt.NDArray[np.int64]:

@@ -17,6 +17,7 @@ from whale_ray.configs.errors import InputError
 from whale_ray.state.keys import (
     exact_hashes_within,
     hash_keys,
+    is_among,
     stable_partition,
     virtual_node_of,
 )
@@ -310,3 +311,9 @@ def test_an_instance_that_does_not_exist_is_refused(wrong: int) -> None:
     with pytest.raises(InputError) as caught:
         stable_partition(np.array([0, 2, wrong, 1]), 3)
     assert str(caught.value) == f"row 2 is sent to instance {wrong}, and there are only 0 … 2"
+
+
+def test_virtual_nodes_among_wanted_ones() -> None:
+    nodes = np.array([3, 0, 7, 3])
+    assert is_among(nodes, np.array([3, 4]), 8).tolist() == [True, False, False, True]
+    assert is_among(nodes, np.array([], np.int64), 8).tolist() == [False] * 4

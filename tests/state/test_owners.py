@@ -26,6 +26,7 @@ def test_any_table_is_looked_up() -> None:
     assert owners.virtual_nodes == 4
     assert owners.of(np.array([[3, 0], [1, 1]])).tolist() == [[1, 2], [0, 0]]
     assert owners.nodes_of(2, 1).tolist() == [0, 2, 3]
+    assert owners.nodes_of(9).tolist() == []
 
 
 def test_owners_are_values() -> None:

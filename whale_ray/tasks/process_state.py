@@ -22,7 +22,7 @@ from ..operators.sealing import (
 )
 from ..operators.snapshots import OperatorSnapshot, StateChunk, Survivor
 from ..state.budget import StateBudget
-from ..state.keys import hash_keys, virtual_node_of
+from ..state.keys import hash_keys, is_among, virtual_node_of
 from ..state.owners import Owners
 from ..transport.wire.batch import Batch
 from .predecessors import Predecessors, has_ended
@@ -100,7 +100,8 @@ class ProcessState:
         """
         wanted = self._context.owned_nodes
         for one in before.all:
-            theirs = np.intersect1d(nodes_of(one, self._context), wanted)
+            kept = nodes_of(one, self._context)
+            theirs = kept[is_among(kept, wanted, self._context.virtual_nodes)]
             chunks = _state_of(one)
             if not (len(theirs) and chunks):
                 continue
@@ -171,4 +172,5 @@ def _state_of(snapshot: OperatorSnapshot) -> Sequence[StateChunk]:
 
 def _owned(rows: Batch, columns: Sequence[str], context: InstanceContext) -> Batch:
     hashes, _ = hash_keys(rows, columns)
-    return rows.filter(np.isin(virtual_node_of(hashes, context.virtual_nodes), context.owned_nodes))
+    nodes = virtual_node_of(hashes, context.virtual_nodes)
+    return rows.filter(is_among(nodes, context.owned_nodes, context.virtual_nodes))

@@ -14,6 +14,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,18 @@ import whale_ray as whale
 from tests.simulation.scenarios.workload import MS
 from tests.simulation.seeds import Scenario
 from tests.simulation.simulator import Simulator
-from tests.whale_ray.tasks.fleets import SOURCES, Fleet, Reached, Rows, Step, last_watermarks, sent
+from tests.whale_ray.tasks.fleets import (
+    SOURCES,
+    Fleet,
+    Reached,
+    Rows,
+    Step,
+    Stored,
+    last_watermarks,
+)
 from whale_ray.operators.process import Output, Process
 from whale_ray.operators.snapshots import OperatorSnapshot
+from whale_ray.state.keys import is_among
 from whale_ray.transport.wire.batch import Batch
 
 KEYS = 4
@@ -53,13 +63,18 @@ class Numbered(Process):
 
     def dump(self, nodes: Any) -> Iterator[Batch]:
         if self._seen:
-            columns = {"key": list(self._seen), "number": list(self._seen.values())}
-            batch = Batch.from_pydict(columns, _SCHEMA)
-            yield batch.filter(np.isin(self._context.nodes_of(batch), nodes))
+            batch = _numbered(list(self._seen), list(self._seen.values()))
+            is_asked = is_among(self._context.nodes_of(batch), nodes, self._context.virtual_nodes)
+            yield batch.filter(is_asked)
 
     def load(self, batch: Batch) -> None:
         for row in batch.to_pylist():
             self._seen[row["key"]] += row["number"]
+
+
+def _numbered(keys: Sequence[int], numbers: Sequence[int]) -> Batch:
+    columns = {"key": np.array(keys, np.int32), "number": np.array(numbers, np.int64)}
+    return Batch.from_pydict(columns, _SCHEMA)
 
 
 @dataclass(frozen=True)
@@ -68,11 +83,16 @@ class Epoch:
 
     Attributes:
         step: how many steps of the producers it covers.
-        snapshots: of all objects, as they come back from a store.
+        stored: the snapshots of all objects.
     """
 
     step: int = 0
-    snapshots: tuple[OperatorSnapshot, ...] = ()
+    stored: tuple[Stored, ...] = ()
+
+    @cached_property
+    def snapshots(self) -> tuple[OperatorSnapshot, ...]:
+        """The snapshots, as they come back from a store, if anybody asks for them."""
+        return tuple(one.read() for one in self.stored)
 
 
 class Play:
@@ -126,7 +146,7 @@ class Play:
 
     def _take_epoch(self, step: int) -> None:
         self.seen["epochs"] += 1
-        self._epoch = Epoch(step, tuple(sent(one) for one in self._fleet.snapshot(step)))
+        self._epoch = Epoch(step, tuple(Stored.of(one) for one in self._fleet.snapshot(step)))
         self._count()
 
     def _count(self) -> None:
@@ -164,9 +184,8 @@ class Play:
         return steps
 
     def _batch(self, rows: Sequence[int]) -> Batch:
-        columns = {"key": [self._keys[row] for row in rows], "number": list(rows)}
         times = np.array([self._times[row] * MS for row in rows], np.int64)
-        return Batch.from_pydict(columns, _SCHEMA).with_times(times)
+        return _numbered([self._keys[row] for row in rows], rows).with_times(times)
 
     def _expected(self) -> Emitted:
         before: Counter[int] = Counter()

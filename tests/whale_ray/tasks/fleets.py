@@ -169,27 +169,28 @@ class Fleet:
 
     def take(self, steps: Sequence[Step]) -> None:
         for step in steps:
-            for task in self.tasks:
-                if isinstance(step, Reached):
+            if isinstance(step, Reached):
+                for task in self.tasks:
                     task.advance(step.port, step.source, step.watermark_ns)
-                else:
-                    part = self._part(step, task.instances)
-                    if part.num_rows:
-                        task.deliver(step.port, step.source, part)
+                continue
+            instances = self._instances_of(step)
+            for task in self.tasks:
+                part = step.batch if instances is None else _part(step.batch, instances, task)
+                if part.num_rows:
+                    task.deliver(step.port, step.source, part)
 
-    def _part(self, step: Rows, instances: tuple[int, ...]) -> Batch:
+    def _instances_of(self, step: Rows) -> list[int] | None:
+        """Return the instance that each row goes to; None if all of them get all rows."""
         grouping, batch = self._groupings[step.port], step.batch
         if isinstance(grouping, Key):
             nodes = virtual_node_of(hash_keys(batch, grouping.columns)[0], VIRTUAL_NODES)
-            return batch.filter(np.isin(self._owners.of(nodes), instances))
+            return self._owners.of(nodes).tolist()
         if isinstance(grouping, Shuffle):
             parallelism = len(set(self._owners.instances.tolist()))
-            dealt = (np.arange(batch.num_rows) + self._sent) % parallelism
-            if instances == self.tasks[-1].instances:
-                self._sent += batch.num_rows
-            return batch.filter(np.isin(dealt, instances))
+            first, self._sent = self._sent, self._sent + batch.num_rows
+            return [number % parallelism for number in range(first, self._sent)]
         assert isinstance(grouping, All)
-        return batch
+        return None
 
     def end(self) -> None:
         for port in range(self._ports):
@@ -217,13 +218,34 @@ class Fleet:
         }
 
 
+def _part(batch: Batch, instances: Sequence[int], task: StageTask) -> Batch:
+    return batch.filter(np.array([one in task.instances for one in instances], np.bool_))
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A snapshot as a store has it."""
+
+    besides: OperatorSnapshot
+    chunks: Sequence[bytes]
+    values: bytes
+
+    @classmethod
+    def of(cls, snapshot: OperatorSnapshot) -> Stored:
+        """Store a snapshot."""
+        chunks = [chunk_to_bytes(one) for one in snapshot.chunks]
+        besides = replace(snapshot, chunks=(), values={})
+        return cls(besides, chunks, values_to_bytes(snapshot.values))
+
+    def read(self) -> OperatorSnapshot:
+        """Return the snapshot as it comes back."""
+        chunks = [chunk_from_bytes(one) for one in self.chunks]
+        return replace(self.besides, chunks=chunks, values=values_from_bytes(self.values))
+
+
 def sent(snapshot: OperatorSnapshot) -> OperatorSnapshot:
     """Return a snapshot as it comes back from a store."""
-    return replace(
-        snapshot,
-        chunks=[chunk_from_bytes(chunk_to_bytes(one)) for one in snapshot.chunks],
-        values=values_from_bytes(values_to_bytes(snapshot.values)),
-    )
+    return Stored.of(snapshot).read()
 
 
 def last_watermarks(steps: Sequence[Step]) -> list[Reached]:
