@@ -38,7 +38,7 @@ def part(files: Sequence[Path], number: int, count: int) -> Sequence[Path]:
 
 @contextmanager
 def nothing_is_garbage() -> Iterator[None]:
-    """Do not look for garbage: all that is made in the block stays, a million objects."""
+    """Do not look for garbage: what is made in the block, a million objects, is none."""
     gc.disable()
     try:
         yield

@@ -13,11 +13,13 @@ import functools
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from tests.collection import nothing_is_garbage
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("configs", "transport", "state", "operators", "whale_ray")
@@ -42,13 +44,14 @@ HEAVY = ("numba", "ray", "raydp", "pyspark", "pandas", "pyarrow", "pyverbs", "du
 
 
 class Import(NamedTuple):
-    """One import: where it stands, what it names, and whether and when it runs."""
+    """One import: where it stands, what it names, how, and whether and when it runs."""
 
     path: str
     line: int
     module: str
     at_load: bool
     for_types: bool
+    is_relative: bool
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line} {self.module}"
@@ -57,7 +60,8 @@ class Import(NamedTuple):
 @functools.cache
 def imports_of(folder: str) -> tuple[Import, ...]:
     """Return every import under `folder`, relative ones resolved to `whale_ray.…`."""
-    return tuple(_imports_of(folder))
+    with nothing_is_garbage():
+        return tuple(_imports_of(folder))
 
 
 def _imports_of(folder: str) -> Iterator[Import]:
@@ -68,28 +72,36 @@ def _imports_of(folder: str) -> Iterator[Import]:
         package = list(relative.parent.parts)
         if folder in LINKED:
             package.insert(0, "whale_ray")
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        late = _inside(tree, lambda node: isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
-        for_types = _inside(tree, _is_for_types)
-        for node in ast.walk(tree):
+        for node, late, types in _import_nodes(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 modules = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
+            else:
                 base = package[: len(package) - node.level + 1] if node.level else []
                 modules = [".".join([*base, node.module] if node.module else base)]
                 if not node.module or modules == ["whale_ray"]:
                     modules = [f"{modules[0]}.{alias.name}" for alias in node.names]
-            else:
-                continue
             for module in modules:
-                types = id(node) in for_types
-                at_load = not types and id(node) not in late
-                yield Import(relative.as_posix(), node.lineno, module, at_load, types)
+                at_load = not types and not late
+                is_relative = isinstance(node, ast.ImportFrom) and bool(node.level)
+                where = relative.as_posix(), node.lineno
+                yield Import(*where, module, at_load, types, is_relative)
 
 
-def _inside(tree: ast.Module, is_outer: Callable[[ast.AST], bool]) -> set[int]:
-    """Return the ids of all nodes within the nodes that `is_outer` picks."""
-    return {id(inner) for node in ast.walk(tree) if is_outer(node) for inner in ast.walk(node)}
+def _import_nodes(tree: ast.Module) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool, bool]]:
+    """Yield the imports of a file: whether each is within a function, and within types alone.
+
+    Imports are statements, so nothing within expressions is looked at.
+    """
+    waiting: list[tuple[ast.AST, bool, bool]] = [(tree, False, False)]
+    while waiting:
+        node, late, types = waiting.pop()
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield node, late, types
+        late = late or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        types = types or _is_for_types(node)
+        for inner in ast.iter_child_nodes(node):
+            if not isinstance(inner, ast.expr):
+                waiting.append((inner, late, types))
 
 
 def _is_for_types(node: ast.AST) -> bool:
@@ -156,15 +168,12 @@ def test_only_the_laboratory_loads_the_laboratory():
 @pytest.mark.parametrize("part", LINKED)
 def test_the_linked_parts_import_each_other_relatively(part):
     """An absolute import would tie the folder to the place where the link stands."""
-    for path in sorted((ROOT / part).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [alias.name for alias in getattr(node, "names", [])]
-            absolute = isinstance(node, ast.Import) and any(
-                name.split(".")[0] == "whale_ray" for name in names
-            )
-            if isinstance(node, ast.ImportFrom) and not node.level:
-                absolute = (node.module or "").split(".")[0] == "whale_ray"
-            assert not absolute, f"{path.relative_to(ROOT)}:{node.lineno}"
+    offenders = [
+        str(found)
+        for found in imports_of(part)
+        if not found.is_relative and found.module.split(".")[0] == "whale_ray"
+    ]
+    assert not offenders
 
 
 @pytest.mark.parametrize("folder", [*PARTS, "tests"])

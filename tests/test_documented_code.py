@@ -88,7 +88,11 @@ def literal_blocks(text: str) -> list[str]:
 
 def test_an_example_in_a_docstring_compiles_and_names_what_exists():
     examples = [
-        block for text in FILES.values() for block in literal_blocks(text) if "whale." in block
+        block
+        for text in FILES.values()
+        if "::" in text and "whale." in text  # others need not be parsed
+        for block in literal_blocks(text)
+        if "whale." in block
     ]
     assert len(examples) > 4
     for example in examples:
