@@ -27,10 +27,9 @@ from .manifest import (
 )
 from .messages import RestorePoint
 from .newest_note import NewestNote, read_note, write_note
-from .retention import Listed, kept_manifests, removable_chunks
+from .retention import ChunkWalks, Listed, kept_manifests, removable_chunks
 from .store_files import StoreFiles, files_at
 from .store_names import (
-    CHUNKS,
     CLAIMS,
     MANIFESTS,
     NEWEST,
@@ -68,6 +67,7 @@ class CheckpointStore:
         # say that it has written or read. A name never stands for another list of files.
         self._durable: frozenset[str] | None = None
         self._known: dict[str, Listed] = {}
+        self._walks = ChunkWalks()
 
     @classmethod
     def at(cls, url: str) -> CheckpointStore:
@@ -124,6 +124,7 @@ class CheckpointStore:
             claim.close()
             raise
         self.claim, self._durable, self._known = claim, None, {}
+        self._walks = ChunkWalks()
         if beats:
             claim.start_beating()
         return claim
@@ -356,7 +357,10 @@ class CheckpointStore:
         assert keep >= 1
         claim = self._claimed()
         # First what is there, then what is listed: what is written meanwhile is not looked at.
-        chunks = [*self._files.names(CHUNKS), *self._files.unfinished(CHUNKS)]
+        newest = max(manifest_names(self._durable_names() or ()), default=None)
+        folders = self._walks.folders(claim.job, newest)
+        chunks = [name for one in folders for name in self._files.names(one)]
+        chunks += [name for one in folders for name in self._files.unfinished(one)]
         durable = self._durable_names()
         if durable is None:
             self._newest(None)  # tells if it is damaged
@@ -368,7 +372,9 @@ class CheckpointStore:
         kept = kept_manifests(manifests, durable, keep, needed)
         last = max(manifest_names(durable), default=ManifestName(0, 0, ""))
         gone = [str(name) for name in names if name < last and str(name) not in kept]
-        gone += removable_chunks(chunks, {name: manifests[name] for name in kept}, claim.job)
+        theirs = (file for name in gone if name in manifests for file in manifests[name].files)
+        kept_lists = {name: manifests[name] for name in kept}
+        gone += removable_chunks({*chunks, *theirs}, kept_lists, claim.job)
         if any(manifests[name].job == claim.job for name in kept):
             earlier = (*self._files.names(CLAIMS), *self._files.names(NEWEST))
             gone += [name for name in earlier if 0 < claim_number(name) < claim.number]
@@ -378,6 +384,7 @@ class CheckpointStore:
         # Manifests go first: a crash in between leaves files that nothing lists, not the reverse.
         for name in gone:
             self._files.remove(name)
+        self._walks.ended(claim.job, newest, chunks)
         with self._lock:
             self._durable = (durable if self._durable is None else self._durable) - set(gone)
             self._known = {name: one for name, one in manifests.items() if name not in set(gone)}

@@ -11,6 +11,8 @@ A file goes only if it is known that nothing lists it, never because something i
   files of its epoch. Who still writes it, for an epoch that counts without it, finds it gone.
 - A chunk file that an epoch does not list is not listed by any later epoch of its job: what an
   operator gave up, it does not take back.
+
+Not all folders are walked through behind each epoch, see `ChunkWalks`.
 """
 
 from __future__ import annotations
@@ -19,9 +21,51 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from .manifest import Manifest, chunk_files
-from .store_names import ChunkName, manifest_names
+from .store_names import CHUNKS, ChunkName, ManifestName, chunk_folder, manifest_names
 
-__all__ = ["Listed", "kept_manifests", "removable_chunks"]
+__all__ = ["ChunkWalks", "Listed", "kept_manifests", "removable_chunks"]
+
+
+_FOLDERS_EACH = 8
+
+
+class ChunkWalks:
+    """Which folders of chunk files are walked through, so that an epoch costs no more with many.
+
+    All of them, and then for every eighth of them an epoch goes by for which only those are that
+    were written for since. Of older ones, files go with the manifests that list them; what somebody
+    writes late goes with the next walk through all.
+    """
+
+    def __init__(self) -> None:
+        self._spared = 0
+        self._behind = 0  # the epoch up to which all folders of the job are known
+        self._next_spared = 0
+
+    def folders(self, job: str, newest: ManifestName | None) -> list[str]:
+        """Return the folders for the present walk.
+
+        Args:
+            job: the id of the job that has the claim.
+            newest: its newest durable manifest, or one of an earlier job; None if there is none.
+
+        Until `ended` is called, the walk counts as failed, and the next one is through all.
+        """
+        spared, self._spared = self._spared, 0
+        if not spared or newest is None or newest.job != job:
+            self._next_spared = -1
+            return [CHUNKS]
+        self._next_spared = spared - 1
+        return [chunk_folder(job, epoch) for epoch in range(self._behind + 1, newest.epoch + 1)]
+
+    def ended(self, job: str, newest: ManifestName | None, chunks: Iterable[str]) -> None:
+        """Note that a walk for which `folders` was called with these has found these files."""
+        if newest is None or newest.job != job:
+            return
+        if self._next_spared < 0:
+            folders = {name.rpartition("/")[0] for name in chunks}
+            self._next_spared = len(folders) // _FOLDERS_EACH
+        self._spared, self._behind = self._next_spared, newest.epoch
 
 
 @dataclass(frozen=True, slots=True)

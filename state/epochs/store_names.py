@@ -26,6 +26,7 @@ __all__ = [
     "NEWEST",
     "ChunkName",
     "ManifestName",
+    "chunk_folder",
     "chunk_name",
     "claim_name",
     "claim_number",
@@ -88,13 +89,18 @@ class ChunkName(NamedTuple):
     label: str
 
     def __str__(self) -> str:
-        return f"{CHUNKS}/{quote(self.job, safe='')}/{self.epoch:012d}/{quote(self.label, safe='')}"
+        return f"{chunk_folder(self.job, self.epoch)}/{quote(self.label, safe='')}"
 
     @classmethod
     def of(cls, name: str) -> ChunkName | None:
         """Return what a file's name says; None if it is not a chunk's."""
         found = _CHUNK.fullmatch(name)
         return found and cls(unquote(found[1]), int(found[2]), unquote(found[3]))
+
+
+def chunk_folder(job: str, epoch: int) -> str:
+    """Return the folder of the chunk files that a job writes for an epoch."""
+    return f"{CHUNKS}/{quote(job, safe='')}/{epoch:012d}"
 
 
 def chunk_name(job: str, epoch: int, label: str) -> str:

@@ -239,6 +239,22 @@ def test_the_newest_epochs_stay_with_every_chunk_that_they_list(url, claimed):
     assert store.remove_unlisted(2) == 0
 
 
+def test_behind_many_epochs_all_goes_that_none_lists(url, claimed):
+    """Although not every folder is walked through at each of them."""
+    store = claimed(url)
+    out = []
+    for epoch in range(1, 41):
+        _, own = write_epoch(store, epoch, *out)
+        store.remove_unlisted(1)
+        assert chunks_of(url) == {chunk.name for chunk in (*out, own)}
+        out += [own] * (epoch % 3 == 0)
+    late = store.write_chunk(chunk_name("job-1", 7, "late"), b"of an epoch that is over")
+    for epoch in range(41, 45):
+        write_epoch(store, epoch, *out)
+        store.remove_unlisted(1)
+    assert late.name not in chunks_of(url)
+
+
 def test_a_manifest_that_a_killed_job_has_begun_goes_once_another_has_its_own(tmp_path, claimed):
     store = claimed(str(tmp_path))
     write_epoch(store, 1)
