@@ -183,18 +183,22 @@ def test_a_process_whose_server_dies_before_it_forks_is_started_by_another(no_le
 
 
 class Draw(whale.Process):
-    """Draws from the random generators that every process has of its own."""
+    """Draws from the random generators that every process has of its own; tells of garbage."""
 
     def on_batch(self, batch: whale.Batch, out: Any) -> None:
+        import gc
         import random
 
         import numpy as np
 
         drawn = np.random.random()  # noqa: NPY002  # users do
-        out.emit({"random": [random.random()], "numpy": [drawn]})
+        collects, kept = gc.isenabled(), gc.get_freeze_count()
+        out.emit({"random": [random.random()], "numpy": [drawn], "on": [collects], "kept": [kept]})
 
 
-def test_workers_do_not_share_the_state_of_random_generators(no_leaks: None) -> None:
+def test_workers_draw_numbers_of_their_own_and_collect_only_garbage_of_theirs(
+    no_leaks: None,
+) -> None:
     topology = whale.Topology("draws")
     rows = topology.source(whale.sources.iterable([{"v": 1}]), id="rows")
     drawn = rows.broadcast().process(Draw, id="draw", parallelism=3)
@@ -202,6 +206,8 @@ def test_workers_do_not_share_the_state_of_random_generators(no_leaks: None) -> 
     table = submit(topology, on="processes", workers=3).wait(100).results("out").to_arrow()
     assert len(set(table["random"].to_pylist())) == 3
     assert len(set(table["numpy"].to_pylist())) == 3
+    assert all(table["on"].to_pylist())
+    assert min(table["kept"].to_pylist()) > 100_000, "what was loaded is not looked at again"
 
 
 CLOSED = """

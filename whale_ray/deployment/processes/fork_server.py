@@ -421,11 +421,12 @@ def main(run: Callable[[int, int, str], None] | None = None) -> None:
     """Load everything, then serve: fork processes that call `run`, by default members of a job."""
     leave_stops_to_the_controller()
     _open_closed_streams()
+    gc.disable()  # what is loaded stays: to look for garbage took a tenth of the time
     from .process_worker import run_member
 
     load()
-    gc.collect()
     gc.freeze()  # so that collections in the children do not copy shared pages
+    gc.enable()
     # Python 3.12 and later warn of a fork beside other threads. Those here are OpenBLAS' and
     # jemalloc's, and both libraries bring their locks into order around a fork.
     warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)
