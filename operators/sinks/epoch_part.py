@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...configs.errors import OutputError
 from .base import Staged
 from .cut_output import CutOutput
 from .part_file import sync_folder
@@ -23,9 +24,10 @@ __all__ = ["EpochFolder", "EpochPart"]
 class EpochFolder:
     """The hidden folder of a job's parts, which one writer holds once it has staged a part."""
 
-    def __init__(self, parts: EpochParts, columns: bytes) -> None:
-        """`columns` is the serialized Arrow schema of all parts."""
+    def __init__(self, parts: EpochParts, columns: bytes, *, was_there: bool = False) -> None:
+        """`columns` is the serialized Arrow schema of all parts, `was_there` as `is_there` was."""
         self.parts, self.columns = parts, columns
+        self._was_there = was_there
         self._hold: FolderHold | None = None
 
     @property
@@ -34,8 +36,19 @@ class EpochFolder:
         return self._hold is not None
 
     def hold(self) -> None:
-        """Create the folder and lock it, unless it is held; see `EpochParts.hold`."""
+        """Create the folder and lock it, unless it is held; see `EpochParts.hold`.
+
+        Raises:
+            OutputError: it, or the output, was there before, and both are gone: what would be
+                created in their place is not seen any more once they are back. Or see there.
+        """
         if self._hold is None:
+            if self._was_there and not self.parts.is_there:
+                msg = (
+                    f"the output {self.parts.folder.path!r} was there when the job began, and is"
+                    " gone: bring it back (is a disk no longer mounted?)"
+                )
+                raise OutputError(msg)
             self._hold = self.parts.hold(self.columns)
 
     def close(self) -> None:

@@ -81,6 +81,11 @@ class EpochParts:
         """Return the name of a part without the suffix of its format."""
         return f"{PART_PREFIX}{instance:05d}-{epoch:08d}-{self.job}"
 
+    @property
+    def is_there(self) -> bool:
+        """Whether there is an output, or a hidden folder of the job."""
+        return os.path.isdir(self.hidden) or self.has_output
+
     # --- the coordinator of an unbounded job ------------------------------------------------------
 
     def commit(self, staged: Sequence[Staged]) -> None:

@@ -242,6 +242,7 @@ class FileWriter(SinkWriter):
         self._hold: FolderHold | None = None
         self._epochs: EpochFolder | None = None
         self._cut: list[EpochPart] = []
+        self._was_there = sink._epochs(token).is_there
 
     def write(self, batch: Batch) -> None:
         """Encode the rows; see `SinkWriter.write`."""
@@ -280,7 +281,8 @@ class FileWriter(SinkWriter):
         if self._epochs is None:
             assert self._schema.schema is not None
             columns = self._schema.schema.serialize().to_pybytes()
-            self._epochs = EpochFolder(self._sink._epochs(self._token), columns)
+            parts = self._sink._epochs(self._token)
+            self._epochs = EpochFolder(parts, columns, was_there=self._was_there)
         receipt = Staged(self._instance, self._rows, schema=self._epochs.columns)
         part = EpochPart(self._sink, self._epochs, epoch, receipt, self._file, self._encoder)
         self._file, self._encoder, self._rows = None, None, 0

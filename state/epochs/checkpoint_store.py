@@ -31,6 +31,7 @@ from .retention import ChunkWalks, Listed, kept_manifests, removable_chunks
 from .store_files import StoreFiles, files_at
 from .store_names import (
     CLAIMS,
+    JOBS,
     MANIFESTS,
     NEWEST,
     ChunkName,
@@ -68,6 +69,8 @@ class CheckpointStore:
         self._durable: frozenset[str] | None = None
         self._known: dict[str, Listed] = {}
         self._walks = ChunkWalks()
+        # The files of jobs that were submitted before the one that has the claim took it.
+        self._former_jobs: frozenset[str] = frozenset()
 
     @classmethod
     def at(cls, url: str) -> CheckpointStore:
@@ -119,12 +122,14 @@ class CheckpointStore:
         )
         try:
             name = self._begin_from(job, topology, restore)
+            former_jobs = self._files.names(JOBS)
             write_note(self._files, NewestNote(claim.number, name))
         except BaseException:
             claim.close()
             raise
         self.claim, self._durable, self._known = claim, None, {}
         self._walks = ChunkWalks()
+        self._former_jobs = frozenset(former_jobs) - {job_name(job)}
         if beats:
             claim.start_beating()
         return claim
@@ -340,7 +345,7 @@ class CheckpointStore:
     # --- what nobody needs any more ---------------------------------------------------------------
 
     def remove_unlisted(self, keep: int, needed: Collection[str] = ()) -> int:
-        """Remove old manifests, and chunk files that nobody may need; return how many files.
+        """Remove old manifests, and what nobody may need without them; return how many files.
 
         Args:
             keep: so many of the newest manifests stay, at least 1; savepoints stay beside them.
@@ -380,6 +385,7 @@ class CheckpointStore:
             gone += [name for name in earlier if 0 < claim_number(name) < claim.number]
             begun = map(ManifestName.of, self._files.unfinished(MANIFESTS))  # and never finished
             gone += [str(name) for name in begun if name and name.claim < claim.number]
+            gone += self._former_jobs - {job_name(manifests[name].job) for name in kept}
         claim.check()
         # Manifests go first: a crash in between leaves files that nothing lists, not the reverse.
         for name in gone:
@@ -387,6 +393,7 @@ class CheckpointStore:
         self._walks.ended(claim.job, newest, chunks)
         with self._lock:
             self._durable = (durable if self._durable is None else self._durable) - set(gone)
+            self._former_jobs -= set(gone)
             self._known = {name: one for name, one in manifests.items() if name not in set(gone)}
         return len(gone)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from ..configs.errors import WhaleError
+from ..configs.errors import OutputError, WhaleError
 from ..operators.sinks.base import CommitId, Sink, SinkResult, Staged
 from ..plan.assignment import Assignment, job_is_bounded, output_token
 from ..plan.logical import OperatorKind
@@ -51,6 +51,7 @@ class SinkPublisher:
         self.results: dict[str, SinkResult] = {}
         """What was published, by sink."""
         self._entered: set[str] = set()  # sinks of which something may be staged, or set aside
+        self._with_output: set[str] = set()  # sinks whose output was seen, or committed to
         self._has_begun = False
         self._unprepared: str | None = None  # the sink with which the job could not begin
 
@@ -85,14 +86,28 @@ class SinkPublisher:
         """
         for name, sink in self._sinks.items():
             with self._preparing(name), attributed_to(name, "what its instances staged"):
+                self._check_output(name, sink)
                 sink.recover(self._token(0), staged.get(name, ()), bounded=self.is_bounded)
-                if epoch is not None and not self._has_begun:
+                if epoch is not None and not self._has_begun and name not in self._with_output:
                     self._warn_if_output_is_missing(name, sink, epoch)
         self._has_begun = True
 
+    def _check_output(self, name: str, sink: Sink) -> None:
+        """Raise OutputError if an output is gone that this job has seen: it is not begun anew."""
+        if self.is_bounded:
+            return
+        if not sink.lacks_output():
+            self._with_output.add(name)
+        elif name in self._with_output:
+            msg = (
+                f"the output of sink {name!r} ({sink.describe()}) is gone while the job runs: put"
+                " it back (is a disk no longer mounted?), and resume the job"
+            )
+            raise OutputError(msg)
+
     def _warn_if_output_is_missing(self, name: str, sink: Sink, epoch: CommitId) -> None:
         """Log a warning if a job goes on from one whose committed rows would be missing."""
-        if self._assignment.restored and not self.is_bounded and sink.lacks_output():
+        if self._assignment.restored and not self.is_bounded:
             _log.warning(
                 "sink %r (%s) has no output yet, and the job goes on from checkpoint %d of job %r:"
                 " it begins with the rows after that. If rows were committed before, the output was"
@@ -140,6 +155,8 @@ class SinkPublisher:
             if name in self._sinks:  # else the restored job does without that sink
                 with attributed_to(name, "what its instances staged"):
                     self._sinks[name].commit(commit, parts)
+                if any(part.rows for part in parts):
+                    self._with_output.add(name)
 
     def publish(
         self, attempt: int, staged: tuple[StepResult, ...], before: StagedParts = _NOTHING

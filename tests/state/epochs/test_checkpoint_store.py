@@ -226,6 +226,21 @@ def test_an_epoch_of_another_folder_is_copied_once(tmp_path, url, claimed):
 # --- what nobody needs ----------------------------------------------------------------------------
 
 
+def test_what_jobs_were_submitted_as_goes_with_their_last_checkpoint(url, claimed):
+    first = claimed(url)
+    for job in ("job-1", "refused"):
+        first.write_job(job, b"a topology")
+    write_epoch(first, 1)
+    first.claim.close()
+    first.write_job("job-2", b"a topology")
+    again = claimed(url, "job-2", restore=going_on(first))
+    again.write_job("job-3", b"submitted behind that claim, and may take over")
+    for epoch, left in ((2, {"job-1", "job-2", "job-3"}), (3, {"job-2", "job-3"})):
+        write_epoch(again, epoch, job="job-2")
+        again.remove_unlisted(2)
+        assert {name.partition("/")[2] for name in files_at(url).names("jobs")} == left
+
+
 def test_the_newest_epochs_stay_with_every_chunk_that_they_list(url, claimed):
     store = claimed(url)
     _, first = write_epoch(store, 1)

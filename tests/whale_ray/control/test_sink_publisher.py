@@ -7,19 +7,37 @@ from pathlib import Path
 import pytest
 
 import whale_ray as whale
+from whale_ray.configs.errors import OutputError
 from whale_ray.configs.settings import Settings
 from whale_ray.control.sink_publisher import SinkPublisher
-from whale_ray.operators.sinks.base import CommitId
+from whale_ray.operators.sinks.base import CommitId, Staged
 from whale_ray.plan.assignment import Assignment
 from whale_ray.plan.planner import plan
 from whale_ray.testing import instance_context
 from whale_ray.transport.wire.batch import Batch
 
+ENDLESS = whale.sources.poisson(1.0, lambda numbers, _: {"n": numbers})
 MESSAGE = (
     "sink 'out' (csv {out}) has no output yet, and the job goes on from checkpoint 7 of job"
     " 'before': it begins with the rows after that. If rows were committed before, the output was"
     " moved, or its disk is not mounted: stop the job, put it back, and resume"
 )
+
+
+def publisher_of(sink: whale.sinks.Sink, restored: tuple[tuple[str, int], ...]) -> SinkPublisher:
+    """Return that of an unbounded job with this sink."""
+    topology = whale.Topology("endless")
+    topology.source(ENDLESS, id="in").sink(sink, id="out")
+    planned = plan(topology.logical_plan(), Settings(), 1)
+    return SinkPublisher(Assignment("job", planned, Settings(), restored=restored), int)
+
+
+def staged_by(sink: whale.sinks.Sink, job: str) -> Staged:
+    writer = sink.open(instance_context(0, 1), job)
+    writer.write(Batch.from_pydict({"n": [1]}))
+    staged = writer.stage_epoch(7)
+    assert staged is not None
+    return staged
 
 
 @pytest.mark.parametrize("place", ["gone", "empty", "there"])
@@ -32,19 +50,31 @@ def test_a_resumed_job_warns_if_its_output_is_not_there(
     if place == "empty":
         out.mkdir()
     if place == "there":
-        writer = sink.open(instance_context(0, 1), "before")
-        writer.write(Batch.from_pydict({"n": [1]}))
-        staged = writer.stage_epoch(7)
-        assert staged is not None
-        sink.commit(CommitId("before", 7), [staged])
-    topology = whale.Topology("endless")
-    endless = whale.sources.poisson(1.0, lambda numbers, _: {"n": numbers})
-    topology.source(endless, id="in").sink(sink, id="out")
-    planned = plan(topology.logical_plan(), Settings(), 1)
-    publisher = SinkPublisher(Assignment("job", planned, Settings(), restored=restored), int)
+        sink.commit(CommitId("before", 7), [staged_by(sink, "before")])
+    publisher = publisher_of(sink, restored)
     goes_on_from = CommitId("before", 7)  # which may be a later one than it was submitted with
     publisher.recover({}, goes_on_from)
     publisher.recover({}, goes_on_from)  # another attempt, and the end
     publisher.keep_only({})
     expected = [MESSAGE.format(out=out)] if restored and place != "there" else []
     assert [record.message for record in caplog.records] == expected
+
+
+@pytest.mark.parametrize("seen", ["at its begin", "at a commit"])
+def test_an_output_that_is_gone_when_workers_are_replaced_is_not_begun_anew(
+    tmp_path: Path, seen: str
+) -> None:
+    out = tmp_path / "out"
+    sink = whale.sinks.csv(out)
+    publisher = publisher_of(sink, ())
+    publisher.recover({})  # there is none yet
+    if seen == "at a commit":
+        publisher.commit(CommitId("job", 7), {"out": [staged_by(sink, "job")]})
+    else:
+        sink.commit(CommitId("before", 7), [staged_by(sink, "before")])
+        publisher.recover({})
+    out.rename(tmp_path / "elsewhere")
+    with pytest.raises(OutputError, match=r"the output of sink 'out' \(csv .*out\) is gone while"):
+        publisher.recover({})
+    (tmp_path / "elsewhere").rename(out)
+    publisher.recover({})
