@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...configs.errors import OutputError
 from .base import Staged
 from .cut_output import CutOutput
+from .held_folders import device_of
 from .part_file import sync_folder
 
 if TYPE_CHECKING:
@@ -22,13 +23,19 @@ __all__ = ["EpochFolder", "EpochPart"]
 
 
 class EpochFolder:
-    """The hidden folder of a job's parts, which one writer holds once it has staged a part."""
+    """The hidden folder of a job's parts, which one writer holds once it has staged a part.
 
-    def __init__(self, parts: EpochParts, columns: bytes, *, was_there: bool = False) -> None:
-        """`columns` is the serialized Arrow schema of all parts, `was_there` as `is_there` was."""
-        self.parts, self.columns = parts, columns
-        self._was_there = was_there
+    What is created where an output was, while its disk is not mounted, is not seen any more once it
+    is back. So the folder is not created if the place is another one than when the writer opened.
+    """
+
+    def __init__(self, parts: EpochParts) -> None:
+        self.parts = parts
+        self.columns = b""
+        """The serialized Arrow schema of all parts; set before the first is staged."""
         self._hold: FolderHold | None = None
+        self._was_there = parts.is_there
+        self._device = device_of(parts.hidden)
 
     @property
     def is_held(self) -> bool:
@@ -39,17 +46,20 @@ class EpochFolder:
         """Create the folder and lock it, unless it is held; see `EpochParts.hold`.
 
         Raises:
-            OutputError: it, or the output, was there before, and both are gone: what would be
-                created in their place is not seen any more once they are back. Or see there.
+            OutputError: the output is gone, or its disk; or see there.
         """
+        if self._hold is not None and not self._hold.is_at(self.parts.hidden):
+            self.close()
         if self._hold is None:
-            if self._was_there and not self.parts.is_there:
+            is_gone = self._was_there and not self.parts.is_there
+            if is_gone or device_of(self.parts.hidden) != self._device:
                 msg = (
-                    f"the output {self.parts.folder.path!r} was there when the job began, and is"
-                    " gone: bring it back (is a disk no longer mounted?)"
+                    f"the output {self.parts.folder.path!r} is gone, or its disk is, while the job"
+                    " runs: bring it back (is a disk no longer mounted?)"
                 )
                 raise OutputError(msg)
             self._hold = self.parts.hold(self.columns)
+            self._was_there = True
 
     def close(self) -> None:
         """Give the lock back."""

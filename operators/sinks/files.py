@@ -240,9 +240,9 @@ class FileWriter(SinkWriter):
         self._parts = 0
         self._staged: str | None = None
         self._hold: FolderHold | None = None
-        self._epochs: EpochFolder | None = None
+        with sink.errors():
+            self._epochs = EpochFolder(sink._epochs(token))
         self._cut: list[EpochPart] = []
-        self._was_there = sink._epochs(token).is_there
 
     def write(self, batch: Batch) -> None:
         """Encode the rows; see `SinkWriter.write`."""
@@ -278,11 +278,9 @@ class FileWriter(SinkWriter):
             part.check()
         if self._encoder is None or self._file is None:
             return None
-        if self._epochs is None:
+        if not self._epochs.columns:
             assert self._schema.schema is not None
-            columns = self._schema.schema.serialize().to_pybytes()
-            parts = self._sink._epochs(self._token)
-            self._epochs = EpochFolder(parts, columns, was_there=self._was_there)
+            self._epochs.columns = self._schema.schema.serialize().to_pybytes()
         receipt = Staged(self._instance, self._rows, schema=self._epochs.columns)
         part = EpochPart(self._sink, self._epochs, epoch, receipt, self._file, self._encoder)
         self._file, self._encoder, self._rows = None, None, 0
@@ -313,8 +311,7 @@ class FileWriter(SinkWriter):
         for part in self._cut:
             part.drop()
         self._cut.clear()
-        if self._epochs is not None:
-            self._epochs.close()
+        self._epochs.close()
         if self._staged is not None:
             with suppress(OSError):
                 os.unlink(self._staged)
@@ -326,10 +323,10 @@ class FileWriter(SinkWriter):
 
     def _start(self, schema: pa.Schema) -> PartEncoder:
         self._sink.format.check(schema)
-        if self._epochs is None or not self._epochs.is_held:
+        if not self._epochs.is_held:
             # Other columns fail the job here; where they are staged, that would be tried again.
             columns = schema.serialize().to_pybytes()
-            self._sink._epochs(self._token).check_columns(columns)
+            self._epochs.parts.check_columns(columns)
         name = self._sink._part_name(self._instance)
         self._file = self._sink.folder.new_file(self._token, name)
         return self._sink.format.encoder(self._file.stream, schema)

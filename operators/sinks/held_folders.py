@@ -46,6 +46,10 @@ class FolderHold:
             if hold is not None:
                 return hold
 
+    def is_at(self, path: str) -> bool:
+        """Return whether a path leads to the folder that is locked."""
+        return leads_to(path, self._descriptor)
+
     def close(self) -> None:
         """Release the lock; may be called twice."""
         if self._descriptor >= 0:
@@ -99,3 +103,12 @@ def leads_to(path: str, descriptor: int) -> bool:
     except FileNotFoundError:
         return False
     return os.path.samestat(found, os.fstat(descriptor))
+
+
+def device_of(path: str) -> int:
+    """Return the number of the device of a path, or of the nearest folder above it that exists."""
+    while True:
+        try:
+            return os.stat(path).st_dev
+        except (FileNotFoundError, NotADirectoryError):
+            path = os.path.dirname(path)

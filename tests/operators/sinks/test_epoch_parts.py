@@ -246,29 +246,6 @@ def test_other_columns_are_refused_before_their_epoch_counts(tmp_path: Path) -> 
         assert str(error.value) == message
 
 
-def test_a_disk_that_goes_before_the_first_rows_of_a_resumed_job_gets_no_second_output(
-    tmp_path: Path,
-) -> None:
-    disk, gone = tmp_path / "disk", tmp_path / "gone"
-    sink = sinks.csv(disk / "out")
-    sink.commit(CommitId("a", 1), [stage(sink, "a", numbers(1), 1)])
-    sink.recover("b", [], bounded=False)
-    writer = sink.open(instance_context(0, 1), "b")
-    disk.rename(gone)
-    disk.mkdir()
-    writer.write(numbers(4))
-    stage_it = writer.cut_epoch(2)
-    assert stage_it is not None
-    with pytest.raises(OutputError, match=r"disk/out' was there when the job began, and is gone"):
-        stage_it()
-    assert list(disk.iterdir()) == []
-    disk.rmdir()
-    gone.rename(disk)
-    sink.commit(CommitId("b", 2), [stage_it()])
-    writer.abort()
-    assert rows_in(disk / "out") == [1, 2, 3, 4, 5, 6]
-
-
 def test_an_output_that_is_removed_meanwhile_is_not_begun_anew(tmp_path: Path) -> None:
     out = tmp_path / "out"
     sink = sinks.csv(out)
