@@ -71,6 +71,7 @@ class CheckpointStore:
         self._walks = ChunkWalks()
         # The files of jobs that were submitted before the one that has the claim took it.
         self._former_jobs: frozenset[str] = frozenset()
+        self._noted: NewestNote | None = None
 
     @classmethod
     def at(cls, url: str) -> CheckpointStore:
@@ -121,14 +122,14 @@ class CheckpointStore:
             self._files, job, topology, clock=clock or SystemClock(), take_over=take_over
         )
         try:
-            name = self._begin_from(job, topology, restore)
+            noted = NewestNote(claim.number, self._begin_from(job, topology, restore))
             former_jobs = self._files.names(JOBS)
-            write_note(self._files, NewestNote(claim.number, name))
+            write_note(self._files, noted)
         except BaseException:
             claim.close()
             raise
         self.claim, self._durable, self._known = claim, None, {}
-        self._walks = ChunkWalks()
+        self._walks, self._noted = ChunkWalks(), noted
         self._former_jobs = frozenset(former_jobs) - {job_name(job)}
         if beats:
             claim.start_beating()
@@ -243,7 +244,10 @@ class CheckpointStore:
         data = encode_manifest(manifest, known)
         claim.check()
         self._files.put(str(name), data)
-        write_note(self._files, NewestNote(claim.number, name))
+        note = NewestNote(claim.number, name)
+        if note != self._noted:  # else the newest is written again, as at the end of its job
+            write_note(self._files, note)
+            self._noted = note
         with self._lock:
             self._durable = (known if self._durable is None else self._durable) | {str(name)}
             self._known[str(name)] = Listed.of(manifest)
