@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -105,11 +106,23 @@ class EpochPart(CutOutput[Staged]):
             parts = self._folder.parts
             if self._path is None:
                 path = os.path.join(parts.hidden, parts.stem(self._receipt.instance, self._epoch))
-                self._path = self._file.link_free(path, self._sink.format.suffix)
+                self._path = self._link(path)
             sync_folder(parts.hidden)
             found = os.stat(self._path)
         self._file.close()
         return replace(self._receipt, nbytes=found.st_size, path=self._path, inode=found.st_ino)
+
+    def _link(self, stem: str) -> str:
+        try:
+            return self._file.link_free(stem, self._sink.format.suffix)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            msg = (
+                f"rows for the output {self._folder.parts.folder.path!r} came while its disk was"
+                " gone, and cannot be moved there: end the job without a savepoint, and resume it"
+            )
+            raise OutputError(msg) from None
 
     def _free(self) -> None:
         if not self._is_encoded:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from whale_ray.configs.errors import OutputError
 from whale_ray.operators import sinks
 from whale_ray.operators.sinks import epoch_part
 from whale_ray.operators.sinks.base import CommitId
+from whale_ray.operators.sinks.part_file import PartFile
 from whale_ray.testing import instance_context
 
 
@@ -74,3 +76,17 @@ def test_a_disk_that_comes_back_is_written_to_again(tmp_path: Path) -> None:
     sink.commit(CommitId("a", 2), [first, stage_it()])
     writer.abort()
     assert rows_in(disk / "out") == [1, 2, 3, 4, 5, 6]
+
+
+def test_rows_that_came_while_the_disk_was_gone_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link_free(*_: object) -> str:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(PartFile, "link_free", link_free)
+    writer = sinks.csv(tmp_path / "out").open(instance_context(0, 1), "a")
+    writer.write(numbers(1))
+    with pytest.raises(OutputError, match="came while its disk was gone, .* resume it"):
+        writer.stage_epoch(1)
+    writer.abort()
