@@ -53,6 +53,8 @@ def counted(rows: Iterable[Mapping[str, Any]]) -> Counter[str]:
 
 def difference(wanted: Counter[str], found: Counter[str]) -> str:
     """Return in words which rows are missing and which are too many; empty if none are."""
+    if dict(wanted) == dict(found):  # in a fraction of the time of what follows
+        return ""
     parts = []
     for what, rows in (("missing", wanted - found), ("too many", found - wanted)):
         if rows:
