@@ -114,7 +114,7 @@ class SinkResult:
     path: str | None = None
     parts: tuple[str, ...] = ()
     format: str = ""
-    schema: bytes | None = None
+    schema: bytes | None = field(default=None, repr=False)
     load_line: str = ""
     partial: bool = False
     table: pyarrow.Table | None = field(default=None, repr=False)

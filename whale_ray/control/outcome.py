@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..configs.errors import WhaleError
 from ..metrics.job_metrics import JobMetrics
@@ -31,7 +31,7 @@ class JobOutcome:
 
     state: str
     results: Mapping[str, SinkResult]
-    metrics: JobMetrics
+    metrics: JobMetrics = field(repr=False)
     seconds: float
     restarts: int
     workers: int

@@ -47,8 +47,8 @@ class JobMetrics:
     transports: tuple[TransportMetrics, ...] = ()
     edges: tuple[EdgeMetrics, ...] = ()
     checkpoints: CheckpointMetrics | None = None
-    members: tuple[WorkerSnapshot, ...] = ()
-    decisions: DecisionLog | None = None
+    members: tuple[WorkerSnapshot, ...] = field(default=(), repr=False)
+    decisions: DecisionLog | None = field(default=None, repr=False)
 
     @property
     def loads(self) -> tuple[WorkerLoad, ...]:
