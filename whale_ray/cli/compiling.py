@@ -1,6 +1,6 @@
 """`whale-ray compile`: compiles what most jobs use, so that the first one need not.
 
-It runs a small job: numba compiles a function for the types that it is called with, and a job calls
+It runs small jobs: numba compiles a function for the types that it is called with, and a job calls
 all that such jobs do. Where whale-ray is installed for others, who cannot write there, they load
 what is kept beside the sources; see `transport/kept_functions.py`.
 """
@@ -17,6 +17,7 @@ from ..configs.errors import ResourceError
 
 if TYPE_CHECKING:
     from ..api.job import Job
+    from ..api.topology import Stream, Topology
 
 ROWS = 40
 WORKERS = 2
@@ -49,7 +50,10 @@ def _compile(_parsed: object) -> int:
 
 
 def run_ordinary_jobs() -> None:
-    """Run a job in this process, and in processes that share memory, on rows of common types.
+    """Run jobs in this process, and in processes that share memory, on rows of common types.
+
+    Two at a time compile different functions. Then they change places: what is left for either
+    place is little.
 
     Raises:
         KeyboardInterrupt: a job was drained by Ctrl-C, and has not compiled all.
@@ -57,9 +61,14 @@ def run_ordinary_jobs() -> None:
     import whale_ray as whale
 
     with tempfile.TemporaryDirectory() as folder:
-        _insist_finished(whale.run(_topology(Path(folder, "inline"))))
-        shared = whale.submit(_topology(Path(folder, "shared")), on="processes", workers=WORKERS)
-        _insist_finished(shared.wait())
+        for number, (here, beside) in enumerate(((_windows, _others), (_others, _windows))):
+            there = Path(folder, str(number))
+            job = whale.submit(beside(there / "beside"), on="processes", workers=WORKERS)
+            try:
+                _insist_finished(whale.run(here(there / "here")))
+                _insist_finished(job.wait())
+            finally:
+                job.stop(drain=False)
 
 
 def _insist_finished(job: Job) -> None:
@@ -67,17 +76,12 @@ def _insist_finished(job: Job) -> None:
         raise KeyboardInterrupt
 
 
-def _topology(folder: Path) -> Any:
-    """Return a topology with the operators that most have, on a file that it writes."""
+def _windows(folder: Path) -> Topology:
+    """Return a topology with windows of all kinds, on a file that it writes."""
     import whale_ray as whale
     from whale_ray import functions as F  # noqa: N812  # as the documents write it
 
-    _write(folder / "events.parquet")
-    topology = whale.Topology("compile")
-    events = topology.source(
-        whale.sources.parquet(folder / "events.parquet"), id="events", event_time="at"
-    )
-    kept = events.filter((whale.col("kind") != "none") & (whale.col("value") > 0.1))
+    topology, kept = _kept_events("windows", folder)
     more = kept.with_column("twice", whale.col("value") * 2)
     for name, window in (
         ("tumbling", whale.window("at", "10 seconds")),
@@ -95,16 +99,42 @@ def _topology(folder: Path) -> Any:
                 id=f"{name}_{key}",
             )
             counts.sink(whale.sinks.collect(), id=f"{name}_{key}_out")
-    steps = more.key_by("kind").process(_running_total(), id="steps", parallelism=2)
-    steps.sink(whale.sinks.parquet(folder / "steps"), id="steps_out")
-    sent = more.broadcast().process(_passing_on(), id="sent", parallelism=3)
-    sent.sink(whale.sinks.each(_ignore), id="sent_out")
-    earlier = kept.select("key", "value")
-    joined = earlier.join(
-        more.select("key", "twice"), on="key", within=whale.interval("-2 s", "2 s")
-    )
-    joined.sink(whale.sinks.collect(), id="joined_out")
     return topology
+
+
+def _others(folder: Path) -> Topology:
+    """Return a topology with joins, processes and what else many have, on a file that it writes."""
+    import whale_ray as whale
+
+    topology, kept = _kept_events("others", folder)
+    steps = kept.key_by("kind").process(_running_total(), id="steps", parallelism=2)
+    steps.sink(whale.sinks.parquet(folder / "steps"), id="steps_out")
+    sent = kept.broadcast().process(_passing_on(), id="sent", parallelism=3)
+    sent.sink(whale.sinks.each(_ignore), id="sent_out")
+    left, right = kept.select("key", "value"), kept.select("key", "size")
+    table = whale.sources.iterable([{"kind": "view", "name": "a"}, {"kind": "click", "name": "b"}])
+    highest = kept.group_by(whale.window("at", "10 seconds"), "kind").top_n(2, by="value")
+    for name, made in {
+        "joined": left.join(right, on="key", within=whale.interval("-2 s", "2 s")),
+        "next": left.join_asof(right, by="key"),
+        "named": kept.join_table(table, on="kind"),
+        "distinct": kept.drop_duplicates("key", within="2 seconds"),
+        "highest": highest,
+    }.items():
+        made.sink(whale.sinks.collect(), id=f"{name}_out")
+    return topology
+
+
+def _kept_events(name: str, folder: Path) -> tuple[Topology, Stream]:
+    """Return a topology, and in it some rows of a file in a new folder."""
+    import whale_ray as whale
+
+    _write(folder / "events.parquet")
+    topology = whale.Topology(name)
+    events = topology.source(
+        whale.sources.parquet(folder / "events.parquet"), id="events", event_time="at"
+    )
+    return topology, events.filter((whale.col("kind") != "none") & (whale.col("value") > 0.1))
 
 
 def _write(file: Path) -> None:
@@ -121,7 +151,7 @@ def _write(file: Path) -> None:
         "kind": pa.array(["view" if n % 3 else "click" for n in numbers]),
         "flag": pa.array([n % 2 == 0 for n in numbers]),
     }
-    file.parent.mkdir()
+    file.parent.mkdir(parents=True)
     pq.write_table(pa.table(columns), file)
 
 
@@ -131,11 +161,17 @@ def _running_total() -> Any:
     class TotalSoFar(whale.KeyedProcess):
         total = whale.state.sum("double")
         newest = whale.state.map("int64", "double")
+        quiet = whale.state.timer()
 
         def on_row(self, row: Any, out: Any) -> None:
             self.total.add(row.value)
             self.newest[row.key] = row.value
+            self.quiet.set(row.at + timedelta(seconds=9))
             out.emit_row(kind=self.key.kind, total=self.total.get())
+
+        def on_timer(self, _timer: object, out: Any) -> None:
+            out.emit_row(kind=self.key.kind, total=self.total.get())
+            self.clear()
 
     return TotalSoFar
 

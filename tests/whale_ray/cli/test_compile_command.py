@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -81,23 +83,26 @@ def test_after_it_ordinary_jobs_compile_nothing(tmp_path: Path) -> None:
 def test_ctrl_c_ends_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The first job is drained; it has not compiled all, so neither has the command."""
+    """The first job is drained, and the one beside it stopped: they have not compiled all."""
     presses = iter([signal.SIGINT])
 
     def press(_row: object) -> None:
         for number in presses:
             signal.raise_signal(number)
 
-    def endless(folder: Path) -> whale.Topology:
-        assert folder.name == "inline", "a second job runs"
+    def numbered() -> Iterator[dict[str, int]]:
+        return ({"number": number} for number in itertools.count())
+
+    def endless(folder: Path, each: Callable[[object], None]) -> whale.Topology:
+        assert folder.parent.name == "0", "more jobs run"
         topology = whale.Topology("endless")
-        numbers = topology.source(
-            whale.sources.iterable({"number": number} for number in itertools.count()), id="numbers"
-        )
-        numbers.sink(whale.sinks.each(press), id="press")
+        rows = whale.sources.iterable(numbered, bounded=True)
+        numbers = topology.source(rows, id="numbers")
+        numbers.sink(whale.sinks.each(each), id="each")
         return topology
 
-    monkeypatch.setattr(cli, "_topology", endless)
+    monkeypatch.setattr(cli, "_windows", partial(endless, each=press))
+    monkeypatch.setattr(cli, "_others", partial(endless, each=hash))
     assert main(["compile"]) == 128 + signal.SIGINT
     assert capsys.readouterr().out == ""
 
