@@ -9,10 +9,13 @@ from whale_ray.state.epochs.store_names import CHUNKS, ManifestName, chunk_folde
 def walked(walks: ChunkWalks, newest: ManifestName, folders: int) -> list[str]:
     """Walk behind an epoch, with so many folders that have a file; return those walked through."""
     found = walks.folders("job", newest)
-    every = [chunk_name("job", epoch, "a") for epoch in range(1, folders + 1)]
-    seen = every if found == [CHUNKS] else [f"{folder}/a" for folder in found]
+    if found == [CHUNKS]:
+        seen = [chunk_name("job", epoch, "a") for epoch in range(1, folders + 1)]
+        found = [name.rpartition("/")[0] for name in seen]
+    else:
+        seen = [f"{folder}/a" for folder in found]
     walks.ended("job", newest, seen)
-    return [name.rpartition("/")[0] for name in seen] if found == [CHUNKS] else found
+    return found
 
 
 def test_the_folders_of_an_epoch_do_not_grow_with_the_number_of_epochs() -> None:
