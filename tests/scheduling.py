@@ -12,6 +12,7 @@ ONE_SERVER: Final = ("tests/whale_ray/deployment/on_ray/", "tests/whale_ray/exch
 
 SLOW_FIRST: Final = (
     *ONE_SERVER,
+    "tests/whale_ray/lab/bench/test_streaming_",
     "tests/whale_ray/hosts/",
     "tests/whale_ray/applications/",
     "tests/whale_ray/deployment/",

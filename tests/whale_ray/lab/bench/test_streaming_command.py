@@ -1,0 +1,160 @@
+"""`whale-ray bench streaming`: its rows, the cells that are kept, and the ways of whale-ray."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.whale_ray.lab.bench.streaming_rows import make_few
+from whale_ray.cli.main import main
+from whale_ray.configs.errors import ResourceError, UsageError
+from whale_ray.lab.bench.streaming import first_result, handles, many_keys, suite
+from whale_ray.lab.bench.streaming.answers import Answer
+from whale_ray.lab.bench.streaming.cells import found_by
+from whale_ray.lab.bench.streaming.inputs import InputFiles
+from whale_ray.lab.bench.streaming.kept_cells import KeptCells
+from whale_ray.lab.bench.streaming.systems import SYSTEMS, System, system_named
+from whale_ray.lab.bench.streaming.timing import Measured
+from whale_ray.lab.bench.streaming.ways import WAYS
+from whale_ray.lab.bench.streaming.workloads import (
+    MAPPED,
+    MATRIX,
+    WORKLOADS,
+    Workload,
+    workload_named,
+)
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> InputFiles:
+    return make_few(tmp_path_factory.mktemp("few"))
+
+
+def without_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    kept = ("whale-ray, 1 worker", "whale-ray, 1 worker, mapped Arrow", "DuckDB batch, 1 thread")
+    ours = tuple(one for one in SYSTEMS if one.name in kept)
+    monkeypatch.setattr(suite, "SYSTEMS", ours)
+    monkeypatch.setattr(suite, "QUICK_EVENTS", 60_000)
+    monkeypatch.setattr(handles, "QUICK_ROWS", 1_000)
+    monkeypatch.setattr(handles, "REPETITIONS", 1)
+    monkeypatch.setattr(many_keys, "QUICK_KEYS", 1 << 10)
+    monkeypatch.setattr(first_result, "QUICK_REPETITIONS", 1)
+    monkeypatch.setenv("WHALE_RAY_PEERS", str(tmp_path))
+
+
+def test_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    without_others(monkeypatch, tmp_path)
+    monkeypatch.setattr("whale_ray.lab.bench.streaming.bandwidth._QUICK_BYTES", 1 << 20)
+    monkeypatch.setattr("whale_ray.lab.bench.streaming.hosts.HOSTS", (2,))
+    words = ["bench", "streaming", "--quick", "--plots", str(tmp_path), "--json"]
+    assert main(words) == 0
+    report = json.loads(capsys.readouterr().out.splitlines()[-1])
+    rows = report["rows"]
+    rates = [row for row in rows if row["unit"] == "k rows/s"]
+    cells = {(row["name"], row["parameters"]["skew"], row["parameters"]["system"]) for row in rates}
+    everywhere = ("whale-ray, 1 worker", "DuckDB batch, 1 thread")
+    assert len(cells) == len(rates)
+    assert cells == {
+        *((one.name, 0.0, system) for one in WORKLOADS for system in everywhere),
+        *((name, 2.0, system) for name in MATRIX for system in everywhere),
+        *((name, 0.0, f"{everywhere[0]}, mapped Arrow") for name in MAPPED),
+        *((name, 2.0, f"{everywhere[0]}, mapped Arrow") for name in MATRIX),
+    }
+    assert {row["parameters"]["answer"] for row in rates} == {"the same"}
+    assert [row["unit"] for row in rows if row["name"] == "read bandwidth"] == ["GB/s"] * 2
+    assert len(list(tmp_path.glob("streaming-*.png"))) == len(WORKLOADS) + len(MATRIX)
+    assert all(row["value"] > 0 for row in rows if row["unit"] == "k rows/s")
+    late = {
+        row["parameters"]["arrival"]: row["also"]["late rows"]
+        for row in rows
+        if "arrival" in row["parameters"]
+    }
+    assert late["in order"] == late["out of order within the bound"] == 0
+    assert late["out of order, the late ones dropped"] > 0
+    crossed = [row["value"] for row in rows if row["unit"] == "bytes between hosts/row"]
+    assert 0 < crossed[1] < crossed[0] / 2  # by late merge, and partitioned
+
+
+def test_absent_systems_are_named_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("WHALE_RAY_PEERS", str(tmp_path))
+    monkeypatch.setattr("whale_ray.lab.bench.peers.base.find_spec", lambda name: None)
+    notes = suite._absent()
+    assert "Bytewax, 1 worker: absent, not installed (make peers)" in notes
+    assert "Polars batch, 2 threads: absent, not installed (make peers)" in notes
+    assert "Flink SQL, 2 workers: absent, not installed (make peers)" in notes
+    assert "Pathway, 2 threads: absent, not installed (make peers)" in notes
+
+
+def test_a_run_goes_on_with_the_cells_that_are_missing(
+    few: InputFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, list[str]]] = []
+    fails = {"second"}
+
+    def measure_one(system: System, names: list[str], *_: object) -> dict[str, Measured]:
+        asked.append((system.name, list(names)))
+        if system.name in fails:
+            raise ResourceError("it was interrupted")
+        return {name: Measured(1.0, 0.5, None, Answer(1, len(name))) for name in names}
+
+    monkeypatch.setattr("whale_ray.lab.bench.streaming.cells.measured", measure_one)
+    path, conditions = tmp_path / "kept", {"events": 5}
+    systems = [System(name, lambda *_: None) for name in ("first", "second")]
+    both = [workload_named(name) for name in MATRIX]
+
+    def run(workloads: list[Workload], skew: float = 0.0) -> Any:
+        kept = KeptCells(path, conditions)
+        return found_by(systems, workloads, skew, lambda: few, 1, kept, [])
+
+    run(both[:1])
+    fails.clear()
+    asked.clear()
+    with path.open("a") as file:
+        file.write('{"cell": {"system": "fi')  # an interruption cut this line off
+    found = run(both)
+    assert asked == [("first", [MATRIX[1]]), ("second", list(MATRIX))]
+    asked.clear()
+    assert run(both) == found
+    assert asked == []
+    run(both[:1], skew=1.0)
+    assert asked == [("first", [MATRIX[0]]), ("second", [MATRIX[0]])]
+
+
+def test_cells_of_another_run_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    KeptCells(path, {"events": 5, "cores": 2})
+    with pytest.raises(UsageError, match="measured with other events: name another file"):
+        KeptCells(path, {"events": 6, "cores": 2})
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(UsageError, match="not written by bench streaming"):
+        KeptCells(path, {"events": 5})
+    assert path.read_text() == "a,b\n1,2\n"
+    with pytest.raises(ResourceError, match="name a file that can be written"):
+        KeptCells(tmp_path, {"events": 5})
+
+
+def test_every_way_has_one_value_of_each_dimension() -> None:
+    assert len({way.name for way in WAYS}) == len(WAYS)
+    everything = tuple(one.name for one in WORKLOADS)
+    assert [way.name for way in WAYS if way.workloads == everything] == [
+        "whale-ray, 1 worker",
+        "whale-ray, 2 workers",
+    ]
+    assert [way.name for way in WAYS if set(way.workloads) == set(MAPPED)] == [
+        "whale-ray, 1 worker, mapped Arrow",
+        "whale-ray, 2 workers, mapped Arrow",
+    ]
+    for way in WAYS:
+        assert ("runtime.aggregation" in way.settings) == way.needs_aggregates
+        assert way.needs_aggregates == ("partitioned" in way.name)
+        interpreted = way.settings["runtime.pipelines"] == "interpreted"
+        assert interpreted == ("interpreted" in way.name)
+        joins = [workload_named(name).joins for name in system_named(way.name).workloads]
+        assert not (way.needs_aggregates and any(joins))
