@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import whale_ray as whale
-from tests.whale_ray.lab.bench.streaming_rows import expected, in_order, make_few, make_inputs
+from tests.whale_ray.lab.bench.streaming_rows import expected, in_order
 from whale_ray.configs.errors import JobError, ResourceError
 from whale_ray.lab.bench.streaming import handles, many_keys, suite
 from whale_ray.lab.bench.streaming.answers import Answer, answer_of
@@ -24,16 +24,6 @@ from whale_ray.lab.bench.streaming.workloads import WORKLOADS, Workload, workloa
 ON_COLUMNS = "keyed column process, two handles"
 ON_ROWS = "keyed row process, two handles"
 TUMBLING = "tumbling window, count per auction"
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> InputFiles:
-    return make_inputs(tmp_path_factory.mktemp("streams"))
-
-
-@pytest.fixture(scope="module")
-def few(tmp_path_factory: pytest.TempPathFactory) -> InputFiles:
-    return make_few(tmp_path_factory.mktemp("few"))
 
 
 def run_job(workload: Workload, folder: Path) -> list[dict[str, Any]]:

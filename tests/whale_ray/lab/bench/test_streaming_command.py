@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.whale_ray.lab.bench.streaming_rows import make_few
 from whale_ray.cli.main import main
 from whale_ray.configs.errors import ResourceError, UsageError
 from whale_ray.lab.bench.streaming import first_result, handles, many_keys, suite
@@ -26,11 +25,6 @@ from whale_ray.lab.bench.streaming.workloads import (
     Workload,
     workload_named,
 )
-
-
-@pytest.fixture(scope="module")
-def few(tmp_path_factory: pytest.TempPathFactory) -> InputFiles:
-    return make_few(tmp_path_factory.mktemp("few"))
 
 
 def without_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -30,14 +30,6 @@ from whale_ray.lab.bench.streaming.mapped_files import (
 )
 from whale_ray.lab.bench.streaming.workloads import workload_named
 
-EVENTS = 200_000
-"""20 s of event time: two tumbling windows."""
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> InputFiles:
-    return write_inputs(tmp_path_factory.mktemp("streams"), EVENTS)
-
 
 def test_both_files_have_the_same_bids_and_one_is_out_of_order(inputs: InputFiles) -> None:
     ordered, mixed = (

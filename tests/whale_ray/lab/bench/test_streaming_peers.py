@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.whale_ray.lab.bench.streaming_rows import expected, in_order, make_few, make_inputs
+from tests.whale_ray.lab.bench.streaming_rows import expected, in_order
 from whale_ray.lab.bench.peers.base import packages_of
 from whale_ray.lab.bench.streaming import batch_engines, bytewax_flows, spark_queries
 from whale_ray.lab.bench.streaming.answers import Answer, answer_of
@@ -23,16 +23,6 @@ from whale_ray.lab.bench.streaming.workloads import workload_named
 
 STREAMING = "Structured Streaming, all cores"
 TUMBLING = "tumbling window, count per auction"
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> InputFiles:
-    return make_inputs(tmp_path_factory.mktemp("streams"))
-
-
-@pytest.fixture(scope="module")
-def few(tmp_path_factory: pytest.TempPathFactory) -> InputFiles:
-    return make_few(tmp_path_factory.mktemp("few"))
 
 
 @pytest.mark.parametrize(
