@@ -19,6 +19,7 @@ from .workloads import FileStreams, Workload
 if TYPE_CHECKING:
     from ....api.job import Job
     from ....api.topology import Topology
+    from ....operators.sinks.base import Sink
 
 __all__ = [
     "PeakBudget",
@@ -51,6 +52,7 @@ def build(
     instances: int = 1,
     keep: bool = False,
     mapped: bool = False,
+    sink: Sink | None = None,
 ) -> Topology:
     """Return the topology; with `keep` the sink `out` gets the results even of each row.
 
@@ -62,6 +64,7 @@ def build(
         instances: how many share each file.
         keep: whether results that `Workload.drops` are kept.
         mapped: whether streams are read from mapped Arrow files.
+        sink: where results go; None: to the driver's memory.
     """
     from .... import Topology, sinks
 
@@ -79,7 +82,7 @@ def build(
     if workload.drops and not keep:
         tally = partial(Tally, workload.total)
         made = made.local_or_shuffle().process(tally, id="tally")
-    made.sink(sinks.collect(), id=_SINK)
+    made.sink(sinks.collect() if sink is None else sink, id=_SINK)
     return topology
 
 
