@@ -215,6 +215,8 @@ def _may_filter(logical: LogicalPlan, node: OperatorNode, asked: TopN, settings:
     feed = node.inputs[0]
     if settings.runtime.aggregation == "partitioned" or asked.n > ROWS_MAX:
         return False
+    if isinstance(logical.node(feed.upstream).payload, TopFilter):
+        return False  # a plan that is planned again has one
     if asked.within_windows:
         if not _are_results_of_windows(logical, feed, asked):
             return False

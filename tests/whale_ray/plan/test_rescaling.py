@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import whale_ray as whale
@@ -13,6 +14,8 @@ from whale_ray.configs.settings import Settings
 from whale_ray.plan.physical import PhysicalPlan
 from whale_ray.plan.planner import plan_unsized
 from whale_ray.plan.rescaling import rescale_decisions, rescaled
+
+TIMES = pa.table({"at": pa.array([1, 2], pa.timestamp("us")), "n": [1, 2]})
 
 
 class Total(whale.Process):
@@ -40,6 +43,21 @@ def stages_of(planned: PhysicalPlan, parallelism: Mapping[str, int]) -> dict[tup
 def test_operators_that_are_fused_stay_so(planned: PhysicalPlan, named: str) -> None:
     assert stages_of(planned, {}) == {("rows",): 1, ("totals", "some", "out"): 4}
     assert stages_of(planned, {named: 7}) == {("rows",): 1, ("totals", "some", "out"): 7}
+
+
+def test_a_plan_that_is_planned_again_has_each_partial_operator_once() -> None:
+    topology = whale.Topology("rescaled")
+    rows = topology.source(whale.sources.arrow(TIMES), id="rows", event_time="at")
+    windows = rows.group_by(whale.window("at", "1 s"))
+    windows.top_n(2, by="n", id="top").sink(whale.sinks.collect(), id="top-out")
+    by_n = rows.group_by(whale.window("at", "1 s"), "n")
+    sums = by_n.agg(whale.functions.count(), id="sums", parallelism=2)
+    sums.sink(whale.sinks.collect(), id="sums-out")
+    once = plan_unsized(topology.logical_plan(), Settings(), 2)
+    ids = [node.id for node in once.logical.nodes]
+    assert [one for one in ids if "partial" in one] == ["top.partial", "sums.partial"]
+    again = plan_unsized(rescaled(once, {}), Settings(), 2)
+    assert [node.id for node in again.logical.nodes] == ids
 
 
 def test_the_log_of_the_job_that_goes_on_has_what_was_rescaled(planned: PhysicalPlan) -> None:
