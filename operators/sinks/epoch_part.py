@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["EpochFolder", "EpochPart"]
 
+_OF_ANOTHER_DISK = (errno.EXDEV, errno.ENOENT)
+"""What linking a file to another disk gives, without and with a name that is hidden meanwhile."""
+
 
 class EpochFolder:
     """The hidden folder of a job's parts, which one writer holds once it has staged a part.
@@ -113,16 +116,23 @@ class EpochPart(CutOutput[Staged]):
         return replace(self._receipt, nbytes=found.st_size, path=self._path, inode=found.st_ino)
 
     def _link(self, stem: str) -> str:
+        suffix = self._sink.format.suffix
         try:
-            return self._file.link_free(stem, self._sink.format.suffix)
+            return self._file.link_free(stem, suffix)
         except OSError as error:
-            if error.errno != errno.EXDEV:
+            if error.errno not in _OF_ANOTHER_DISK:
                 raise
-            msg = (
-                f"rows for the output {self._folder.parts.folder.path!r} came while its disk was"
-                " gone, and cannot be moved there: end the job without a savepoint, and resume it"
-            )
-            raise OutputError(msg) from None
+        # Its rows came while the disk of the output was gone, so it is on the one beneath.
+        parts = self._folder.parts
+        copy = parts.folder.new_file(parts.job, os.path.basename(stem))
+        try:
+            self._file.copy_to(copy)
+        except BaseException:
+            copy.close()
+            raise
+        self._file.close()
+        self._file = copy
+        return copy.link_free(stem, suffix)
 
     def _free(self) -> None:
         if not self._is_encoded:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import BinaryIO
@@ -56,6 +57,12 @@ class PartFile:
                 self.link(name)
                 return name
         raise AssertionError
+
+    def copy_to(self, other: PartFile) -> None:
+        """Copy what was written to another file, which may be on another disk."""
+        self.stream.flush()
+        with open(f"/proc/self/fd/{self.stream.fileno()}", "rb") as written:
+            shutil.copyfileobj(written, other.stream)
 
     def size(self) -> int:
         """Return the number of bytes written."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import errno
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from tests.operators.sinks.test_epoch_parts import numbers, rows_in, stage
 from whale_ray.configs.errors import OutputError
 from whale_ray.operators import sinks
-from whale_ray.operators.sinks import epoch_part
+from whale_ray.operators.sinks import epoch_part, staging
 from whale_ray.operators.sinks.base import CommitId
-from whale_ray.operators.sinks.part_file import PartFile
 from whale_ray.testing import instance_context
 
 
@@ -78,15 +78,33 @@ def test_a_disk_that_comes_back_is_written_to_again(tmp_path: Path) -> None:
     assert rows_in(disk / "out") == [1, 2, 3, 4, 5, 6]
 
 
-def test_rows_that_came_while_the_disk_was_gone_are_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_named", [False, True])
+def test_rows_that_came_while_the_disk_was_gone_are_copied_to_it(
+    tmp_path: Path, other_disk: Path, monkeypatch: pytest.MonkeyPatch, is_named: bool
 ) -> None:
-    def link_free(*_: object) -> str:
-        raise OSError(errno.EXDEV, "Invalid cross-device link")
-
-    monkeypatch.setattr(PartFile, "link_free", link_free)
-    writer = sinks.csv(tmp_path / "out").open(instance_context(0, 1), "a")
-    writer.write(numbers(1))
-    with pytest.raises(OutputError, match="came while its disk was gone, .* resume it"):
-        writer.stage_epoch(1)
+    if is_named:  # a file system without nameless files
+        monkeypatch.setattr(staging, "_nameless", lambda folder: None)
+    disk, gone = tmp_path / "disk", tmp_path / "gone"
+    disk.symlink_to(other_disk)
+    sink = sinks.csv(disk / "out")
+    sink.commit(CommitId("a", 1), [stage(sink, "a", numbers(1), 1)])
+    writer = sink.open(instance_context(0, 1), "a")
+    disk.rename(gone)
+    disk.mkdir()  # what it was mounted on
+    writer.write(numbers(4))
+    stage_it = writer.cut_epoch(2)
+    assert stage_it is not None
+    with pytest.raises(OutputError, match="out' is gone, or its disk is,"):
+        stage_it()
+    disk.rename(tmp_path / "beneath")
+    gone.rename(disk)
+    sink.commit(CommitId("a", 2), [stage_it()])
     writer.abort()
+    assert rows_in(disk / "out") == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.fixture
+def other_disk() -> Iterator[Path]:
+    """Return a folder on another file system than that of temporary files."""
+    with TemporaryDirectory(prefix="other-disk-", dir="/dev/shm") as folder:
+        yield Path(folder)
