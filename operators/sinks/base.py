@@ -236,6 +236,14 @@ class Sink(ABC):
         """
         return
 
+    def check_columns(self, columns: pyarrow.Schema) -> None:
+        """Raise `OutputError` if rows of these columns do not fit into the output as it is.
+
+        Called before the job starts or goes on, if the columns are known then; must not change
+        anything.
+        """
+        return
+
     def configured(self, settings: Settings) -> Self:
         """Return this sink with settings for the options that its user left out."""
         return self

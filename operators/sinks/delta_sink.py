@@ -98,6 +98,12 @@ class DeltaSink(Sink):
             )
             raise OutputError(msg)
 
+    def check_columns(self, columns: pa.Schema) -> None:
+        """Compare columns with those of the table; see `Sink.check_columns`."""
+        table = self.log.columns() if self.mode == "append" else None
+        if table is not None:
+            self.log.refuse_others(table, delta_schema(columns), self.partition_by)
+
     def for_operator(self, operator_id: str) -> Self:
         """See `Sink.for_operator`: several operators may write into one table."""
         return replace(self, operator_id=operator_id)

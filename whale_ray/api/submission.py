@@ -30,7 +30,7 @@ from ..plan.column_pruning import prune_columns
 from ..plan.logical import LogicalPlan, OperatorKind
 from ..plan.physical import PhysicalPlan
 from ..plan.planner import plan
-from ..plan.preflight import preflight, unbounded_sources
+from ..plan.preflight import check_outputs, preflight, unbounded_sources
 from ..plan.rescaling import rescale_decisions, rescaled
 from ..records.recorder import recorder_of
 from ..transport.clock import Clock, SystemClock
@@ -340,12 +340,13 @@ def resume(
             that it does not have.
         TopologyError: an operator is to have more instances than there are virtual nodes.
         InputError: a file of the checkpoint is damaged or missing.
-        OutputError: another job uses the folder.
+        OutputError: another job uses the folder, or an output has other columns by now.
     """
     before, ran_on, point, manifest = load_job(str(path))
     of_folder = {"checkpoints.url": point.url, "checkpoints.take_over": take_over}
     settings = before.settings.with_overrides(of_folder)
     logical = rescaled(before.plan, parallelism or {})
+    check_outputs(logical)
     workers = workers or before.plan.workers
 
     def assign(settings: Settings, nodes: Sequence[ClusterNode]) -> Assignment:

@@ -8,13 +8,17 @@ worker starts. Sinks check their outputs.
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
 
 from ..configs.errors import OutputError, UsageError
 from ..operators.sinks.base import Sink
 from ..operators.sources.base import Source
-from .columns import known_columns
-from .logical import LogicalPlan, OperatorKind
+from .columns import columns_if_known, known_columns
+from .logical import MAIN, LogicalPlan, OperatorKind, OutputKey
+
+if TYPE_CHECKING:
+    from ..transport.wire.types import Schema
 
 
 def unbounded_sources(logical: LogicalPlan) -> list[str]:
@@ -38,10 +42,10 @@ def preflight(logical: LogicalPlan, *, checkpoints: bool = False, restores: bool
         UsageError: a source or a sink cannot take part in checkpoints.
         TopologyError: an expression does not fit the columns that its operator reads, or streams
             of a union have different columns.
-        OutputError: an output exists already or cannot be written, or a sink that publishes only
-            at the end reads from an unbounded source.
+        OutputError: an output exists already or cannot be written, or has other columns, or a sink
+            that publishes only at the end reads from an unbounded source.
     """
-    known_columns(logical)
+    columns = known_columns(logical)
     unbounded = unbounded_sources(logical)
     if checkpoints:
         _check_checkpoints(logical)
@@ -62,6 +66,23 @@ def preflight(logical: LogicalPlan, *, checkpoints: bool = False, restores: bool
             raise OutputError(msg)
         if not restores:
             sink.check()
+    _check_columns(logical, columns)
+
+
+def check_outputs(logical: LogicalPlan) -> None:
+    """Check the columns of a job that goes on: its outputs may have changed since.
+
+    Raises:
+        OutputError: the rows do not fit into an output.
+    """
+    _check_columns(logical, columns_if_known(logical))
+
+
+def _check_columns(logical: LogicalPlan, columns: Mapping[OutputKey, Schema | None]) -> None:
+    for node in logical.of_kind(OperatorKind.SINK):
+        known = columns[node.id, MAIN]
+        if known is not None:
+            cast("Sink", node.payload).check_columns(known.to_arrow())
 
 
 def _check_checkpoints(logical: LogicalPlan) -> None:

@@ -29,6 +29,7 @@ from whale_ray.configs.errors import OutputError, UsageError
 from whale_ray.operators.sinks.base import CommitId
 from whale_ray.operators.sinks.delta_log import DeltaLog
 from whale_ray.operators.sinks.delta_sink import DeltaSink, delta
+from whale_ray.plan.preflight import preflight
 from whale_ray.testing import check_sink, instance_context, write_all
 from whale_ray.transport.wire.batch import Batch
 
@@ -356,11 +357,23 @@ def _columns(path: Path, kind: Any, **options: Any) -> None:
     write_all(delta(path, **options), [batch])
 
 
+def _before_the_start(path: Path) -> None:
+    write_all(delta(path), [numbers(1)])
+    topology = whale.Topology("table")
+    rows = topology.source(whale.sources.arrow(pa.table({"id": ["1"]})), id="rows")
+    rows.sink(whale.sinks.delta(path), id="out")
+    preflight(topology.logical_plan(), checkpoints=True, restores=True)
+
+
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a table of other columns": (
         _other_columns,
         "has other columns than these rows: column 'id' is long instead of string and column "
         "'more' is missing instead of long; rename or cast them with select()",
+    ),
+    "a table of other columns, before the job": (
+        _before_the_start,
+        "column 'id' is string instead of long; rename or cast them with select()",
     ),
     "a table partitioned otherwise": (
         _otherwise_partitioned,

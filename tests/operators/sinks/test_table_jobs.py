@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 import whale_ray as whale
 from tests.operators.sinks.postgres_server import ask
 from tests.runs import living
+from whale_ray.configs.errors import OutputError
 from whale_ray.operators.sinks.base import Sink
 
 pytestmark = pytest.mark.long
@@ -96,3 +97,27 @@ def test_each_row_is_in_the_table_once_however_often_jobs_end(
     until(job, 4 * ROWS)
     job.stop(savepoint=True, timeout_s=60)
     assert ids() == list(range(4 * ROWS))
+
+
+def test_a_job_does_not_begin_to_go_on_if_its_table_has_other_columns_by_now(
+    tmp_path: Path, no_leaks: None
+) -> None:
+    path, store = tmp_path / "table", tmp_path / "store"
+    csv = whale.sources.growing_folder(tmp_path / "in", "csv", {"id": "int64"}, poll_ms=10)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.csv").write_text("id\n1\n")
+    topology = whale.Topology("endless")
+    topology.source(csv, id="rows").sink(whale.sinks.delta(path), id="out")
+    job = whale.submit(topology, on="processes", workers=1, checkpoints=store)
+    while not DeltaTable.is_deltatable(str(path)):
+        job.savepoint(60)
+    job.savepoint(60)  # behind whose rows nothing is staged
+    job.stop(savepoint=True, timeout_s=60)
+    changed = pa.table({"id": ["1"]})
+    write_deltalake(str(path), changed, mode="overwrite", schema_mode="overwrite")
+    for go_on in (
+        lambda: whale.resume(store),
+        lambda: whale.submit(topology, on="processes", checkpoints=store, restore="latest"),
+    ):
+        with pytest.raises(OutputError, match="column 'id' is long instead of string; rename"):
+            go_on()
