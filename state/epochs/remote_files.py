@@ -6,8 +6,12 @@ A put of an object store is atomic: the object is there, whole, or is not. Nothi
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
+from typing import Any
 
 from ...configs.errors import InputError, OutputError, ResourceError, WhaleError
 from ...configs.extras import require_extra
@@ -43,6 +47,8 @@ class RemoteFiles:
         except Exception as error:
             msg = f"the checkpoint folder {url!r} cannot be reached: {_reason(error)}; "
             raise InputError(msg + _remedy(error)) from error
+        if getattr(self._files, "async_impl", False):
+            _outlast_pools()
         self._url = url.rstrip("/")
         self._root = str(self._root).rstrip("/")
         kinds = self._files.protocol
@@ -135,6 +141,36 @@ class RemoteFiles:
             what = f"the checkpoint folder {self._url!r} cannot be read"
             msg = f"{what}: {_reason(error)} ({name}); {_remedy(error)}"
             raise InputError(msg) from error
+
+
+class _DaemonThreads(ThreadPoolExecutor):
+    """Runs each call in a thread of its own, also while the process ends.
+
+    By then Python has closed all pools of threads, and a job that ends with its process would not
+    find its store any more, whose address is looked up in one: its claim would stay.
+    """
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """See `Executor.submit`."""
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:  # noqa: BLE001  # the caller gets it
+                future.set_exception(error)
+
+        threading.Thread(target=run, daemon=True).start()
+        return future
+
+
+@cache
+def _outlast_pools() -> None:
+    """Let the loop of fsspec, which all stores share, look addresses up in daemon threads."""
+    from fsspec.asyn import get_loop
+
+    loop = get_loop()
+    loop.call_soon_threadsafe(loop.set_default_executor, _DaemonThreads())
 
 
 def _reason(error: BaseException) -> str:

@@ -1,5 +1,7 @@
 """The store of checkpoints in S3, over HTTP: moto's server on this machine, one for all tests."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -154,3 +156,20 @@ def test_names_are_kept_as_they_were(bucket):
     assert [ChunkName.of(found) for found in RemoteFiles(store.url).names("chunks")] == [
         ChunkName.of(file.name)
     ]
+
+
+_AT_EXIT = """
+import atexit, fsspec.asyn
+from whale_ray.state.epochs.remote_files import RemoteFiles
+RemoteFiles("s3://trips/state")
+loop = fsspec.asyn.get_loop()
+async def addresses():
+    return await loop.getaddrinfo("127.0.0.1", 80)
+atexit.register(lambda: print(fsspec.asyn.sync(loop, addresses)[0][4]))
+"""
+
+
+def test_a_process_that_ends_still_finds_the_store_to_give_its_claim_back():
+    command = [sys.executable, "-c", _AT_EXIT]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("('127.0.0.1', 80)\n", "")
