@@ -180,6 +180,11 @@ class CheckpointStore:
         """
         return self._files.get(job_name(job))
 
+    def forget_job(self, job: str) -> None:
+        """Remove what a job was submitted as, unless it has a checkpoint; raises WhaleError."""
+        if all(name.job != job for name in manifest_names(self._files.names(MANIFESTS))):
+            self._files.remove(job_name(job))
+
     # --- chunks -----------------------------------------------------------------------------------
 
     def write_chunk(self, name: str, data: bytes) -> ChunkFile:

@@ -6,11 +6,12 @@ import logging
 import os
 import pickle
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from ..configs.errors import DamagedCheckpointError, InputError, UsageError
+from ..configs.errors import DamagedCheckpointError, InputError, UsageError, WhaleError
 from ..configs.settings import Settings
 from ..control.operator_records import check_restorable
 from ..deployment.envelope import Envelope, installed_versions, seal, unseal
@@ -191,6 +192,13 @@ def save_for_resume(assignment: Assignment, on: Where) -> None:
             )
             raise UsageError(msg)
         store.write_job(assignment.job_id, pickle.dumps(SavedJob(on, seal(assignment))))
+
+
+def forget_saved(assignment: Assignment) -> None:
+    """Remove what `save_for_resume` has kept of a job that did not start."""
+    if has_checkpoints(assignment):
+        with suppress(WhaleError):
+            CheckpointStore.at(assignment.settings.checkpoints.url).forget_job(assignment.job_id)
 
 
 def load_job(path: str) -> tuple[Assignment, Where, RestorePoint, Manifest]:

@@ -45,7 +45,7 @@ from ..plan.logical import LogicalPlan, OperatorKind
 from ..plan.preflight import unbounded_sources
 from ..plan.requests import ClusterNode, worker_demands
 from ..ray_bridge.session import RaySession, check_outlives_process, connect_ray
-from .checkpoints import save_for_resume
+from .checkpoints import forget_saved, save_for_resume
 from .cluster_options import RayOptions
 from .job import Job, JobRunner
 
@@ -83,6 +83,7 @@ def submit_to_ray(
         if detach:
             _check_detachable(assignment)
         save_for_resume(assignment, "ray")
+        undo.callback(forget_saved, assignment)
         plan, job_id = assignment.plan, assignment.job_id
         follows = not detach and not ray_prints_output()
         keep_envelope(job_id, _sealed(assignment, options.runtime_env, follows))
@@ -325,7 +326,8 @@ class DetachedRunner(_ControllerRunner):
             msg = f"Ray cannot set the runtime_env up: {_reason(error)}"
             raise ResourceError(msg) from error
         finally:
-            controller.leave.remote()
+            # With retries Ray would print that a controller that has ended is dead.
+            controller.leave.options(max_task_retries=0).remote()
 
     def state(self) -> str:
         """Return the job's state, or "gone" after its end."""

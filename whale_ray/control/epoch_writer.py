@@ -9,6 +9,7 @@ import importlib.metadata
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -127,10 +128,16 @@ class EpochWriter:
         take_over = self._assignment.settings.checkpoints.take_over
         if take_over:  # a job that is refused takes the folder from nobody
             self._continuing_from_newest()
-        self._store.take_claim(
-            job, name, restore=self._assignment.restore, take_over=take_over, clock=self._clock
-        )
-        self._assignment = self._continuing_from_newest()
+        restore = self._assignment.restore
+        try:
+            self._store.take_claim(
+                job, name, restore=restore, take_over=take_over, clock=self._clock
+            )
+            self._assignment = self._continuing_from_newest()
+        except WhaleError:
+            with suppress(WhaleError):
+                self._store.forget_job(job)
+            raise
 
     def _continuing_from_newest(self) -> Assignment:
         """Return the job, continuing from what the folder has as its newest now.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ def test_a_second_job_is_refused_and_one_that_takes_over_lets_the_first_commit_n
         second.wait(60)
     assert len(str(refused.value).splitlines()) == 1
     assert first.state == "running"
+    assert os.listdir(state / "jobs") == [first.id], "of the refused ones nothing stays"
     third = whale.resume(state, workers=1, take_over=True)
     with pytest.raises(ClaimLostError, match=rf"which was taken over by job {third.id}") as lost:
         first.wait(60)
@@ -39,6 +41,7 @@ def test_a_second_job_is_refused_and_one_that_takes_over_lets_the_first_commit_n
     fourth = whale.resume(state, workers=1)  # that the job before took over is not kept
     with pytest.raises(OutputError, match=f"is in use by job {third.id}"):
         fourth.wait(60)
+    assert fourth.id not in os.listdir(state / "jobs")
     (tmp_path / "go").touch()
     third.wait(60)
     assert visible(tmp_path) == expected(COUNT)
