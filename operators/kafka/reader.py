@@ -6,7 +6,7 @@ decide. It fetches ahead in threads of its own; `read` takes what has come, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -331,20 +331,34 @@ class KafkaReader(SourceReader):
         or made its checkpoint: found later, their rows would be behind those of the others.
 
         Raises:
-            InputError: a topic is gone, or may not be read.
+            InputError: a topic is gone, was created anew, or may not be read.
         """
-        if self._bounded and all(one.next != BEGINNING for one in self._reading.values()):
-            return
         try:
             found = self._all_partitions(consumer)
         except self._kafka.KafkaException as error:
             self._fail_unless_passing(error.args[0])  # else the consumer continues trying by itself
             return
+        self._refuse_lost(found)
         if not self._bounded:
             self._note_new(found)
 
     def _all_partitions(self, consumer: confluent_kafka.Consumer) -> list[Partition]:
         return [one for topic in self._topics for one in partitions_of(consumer, topic, _MEETING_S)]
+
+    def _refuse_lost(self, partitions: Collection[Partition]) -> None:
+        """Raise InputError if one that is read is not there: a topic never has fewer than before.
+
+        The client would wait for it without a word.
+        """
+        lost = sorted(self._reading.keys() - set(partitions))
+        if lost:
+            msg = (
+                f"topic {lost[0].topic!r} has no partition {lost[0].number} any more, which this"
+                " job reads: the topic was created anew, so the job's offsets are not those of its"
+                " messages. Submit the job with another folder of checkpoints, to read it from its"
+                " start"
+            )
+            raise InputError(msg)
 
     def _note_new(self, partitions: Iterable[Partition]) -> list[Partition]:
         """Note and return the partitions of this instance that are not read yet."""
@@ -353,7 +367,10 @@ class KafkaReader(SourceReader):
         self._reading |= {partition: _Reading(BEGINNING, None) for partition in new}
         return new
 
-    def _add_new(self, consumer: confluent_kafka.Consumer, partitions: Iterable[Partition]) -> None:
+    def _add_new(
+        self, consumer: confluent_kafka.Consumer, partitions: Collection[Partition]
+    ) -> None:
+        self._refuse_lost(partitions)
         new = self._note_new(partitions)
         if new:
             consumer.incremental_assign(self._assignment(new))

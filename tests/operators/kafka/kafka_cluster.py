@@ -55,6 +55,11 @@ class MockCluster:
             self._call("partition_set_leader", name.encode(), partition, 1 + partition % brokers)
         return name
 
+    def create_anew(self, topic: str, partitions: int) -> None:
+        """Delete a topic and create it again, with another number of partitions."""
+        self.delete(topic)
+        self._call("topic_create", topic.encode(), partitions, 1)
+
     def delete(self, topic: str) -> None:
         """Delete a topic."""
         self._call("topic_delete", topic.encode())

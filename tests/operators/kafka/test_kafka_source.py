@@ -417,6 +417,16 @@ def test_a_topic_that_is_gone_when_a_job_goes_on(cluster: MockCluster) -> None:
         open_reader(source, positions=[reader.position()])
 
 
+@pytest.mark.parametrize("end", [None, "latest"])
+def test_a_topic_that_has_fewer_partitions_than_were_read(cluster: MockCluster, end: Any) -> None:
+    topic = cluster.topic()
+    source = source_of(cluster, topic, end=end)
+    before = open_reader(source).position()
+    cluster.create_anew(topic, PARTITIONS - 1)
+    with pytest.raises(InputError, match=rf"topic '{topic}' has no partition 3 any more, .* anew"):
+        open_reader(source, positions=[before])
+
+
 def test_a_topic_that_may_not_be_read(cluster: MockCluster) -> None:
     topic = cluster.topic()
     cluster.fail_topic(topic, confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED)
