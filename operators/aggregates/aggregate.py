@@ -12,7 +12,7 @@ Building one computes nothing and loads neither numpy nor numba. `bind` turns it
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...configs.errors import ExpressionError
 from ..expressions.expression import Expression
@@ -68,6 +68,20 @@ class Aggregate:
 
         types: list[DataType] = [one.output_type(schema) for one in self.inputs]
         return accumulator_of(self, tuple(types))
+
+    if not TYPE_CHECKING:  # hidden from type checkers, which then report a missing operator
+
+        def _refuse(self, *_: object) -> NoReturn:
+            msg = (
+                f"{self} is an aggregate, which is no part of an expression: name it in agg,"
+                " .alias('total'), and compute with whale.col('total') after that"
+            )
+            raise ExpressionError(msg)
+
+        __add__ = __sub__ = __mul__ = __truediv__ = __mod__ = __pow__ = __neg__ = _refuse
+        __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rmod__ = __rpow__ = _refuse
+        __lt__ = __le__ = __gt__ = __ge__ = __and__ = __or__ = __invert__ = _refuse
+        cast = over = _refuse
 
     def _call(self) -> str:
         called = self.function if isinstance(self.function, str) else type(self.function).__name__

@@ -5,7 +5,17 @@
 
 from __future__ import annotations
 
-__all__ = ["CAMEL_CASE", "DIFFERENCES", "RENAMED", "spark_translation_table"]
+from collections.abc import Collection
+from difflib import get_close_matches
+
+__all__ = [
+    "CAMEL_CASE",
+    "DIFFERENCES",
+    "OTHER_FUNCTIONS",
+    "RENAMED",
+    "no_function",
+    "spark_translation_table",
+]
 
 #: A column's method in PySpark → its name here.
 CAMEL_CASE = {
@@ -26,10 +36,68 @@ RENAMED: tuple[tuple[str, str], ...] = (
     ("df.select(…), df.filter(…)", "stream.select(…), stream.filter(…)"),
     ("df.withColumn(…)", "stream.with_column(…)"),
     *((f"column.{spark}(…)", f"column.{here}(…)") for spark, here in CAMEL_CASE.items()),
+    ("F.window(…), F.session_window(…)", "whale.window(…), whale.session_window(…)"),
     ("F.expr('INTERVAL 5 MINUTES')", "datetime.timedelta(minutes=5)"),
     ("F.udf(function)", "stream.map(function): a plain Python function per row"),
     ("F.pandas_udf(function)", "stream.map(whale.columns(function)): a function on columns"),
 )
+
+#: A function that PySpark has under two names: that which is none here → that which is.
+_SECOND_NAMES = {
+    "countDistinct": "count_distinct",
+    "approxCountDistinct": "approx_count_distinct",
+    "any_value": "first",
+    "std": "stddev",
+    "nvl": "coalesce",
+    "ifnull": "coalesce",
+    "ln": "log",
+    "power": "pow",
+    "ceiling": "ceil",
+    "sign": "signum",
+    "day": "dayofmonth",
+    "dateadd": "date_add",
+    "date_diff": "datediff",
+    "substr": "substring",
+    "ucase": "upper",
+    "lcase": "lower",
+    "char_length": "length",
+    "toDegrees": "degrees",
+    "toRadians": "radians",
+    "shiftLeft": "shiftleft",
+    "shiftRight": "shiftright",
+}
+_FUNCTION = "write stream.map(function), a plain Python function per row"
+_NO_ARRAYS = "columns hold no arrays, maps and structs: write stream.flat_map(function)"
+
+#: A function of PySpark that is none here → what to write instead.
+OTHER_FUNCTIONS: dict[str, str] = {
+    "window": "write whale.window('time', '10 seconds')",
+    "session_window": "write whale.session_window('time', '10 seconds')",
+    "median": "write percentile_approx('column', 0.5)",
+    "expr": "write the expression with whale.col, such as whale.col('a') + 1",
+    "udf": f"{_FUNCTION}, or mark one of numbers with whale.compiled",
+    "pandas_udf": "write stream.map(whale.columns(function))",
+    "broadcast": "write stream.join_table(table, on='key')",
+    "column": "write col('name')",
+    **dict.fromkeys(("asc", "desc"), "top_n(3, by='column') returns rows in descending order"),
+    **dict.fromkeys(
+        ("row_number", "rank", "dense_rank"),
+        "write stream.group_by('key').top_n(3, by='column')",
+    ),
+    **dict.fromkeys(
+        ("lag", "lead"), "write stream.key_by('key').process(MyProcess), which keeps earlier rows"
+    ),
+    **dict.fromkeys(("rand", "randn", "uuid", "monotonically_increasing_id"), _FUNCTION),
+    **dict.fromkeys(
+        ("current_timestamp", "current_date", "now", "localtimestamp"),
+        "the time at which a row is read differs from run to run; windows by the clock are"
+        " whale.window(whale.processing_time(), '10 seconds')",
+    ),
+    **dict.fromkeys(
+        ("array", "struct", "create_map", "explode", "split", "from_json", "to_json"), _NO_ARRAYS
+    ),
+    **{there: f"whale-ray calls it {here}" for there, here in _SECOND_NAMES.items()},
+}
 
 #: Differences of meaning: topic, Spark 3.5 (spark.sql.ansi.enabled=false), whale-ray.
 DIFFERENCES: tuple[tuple[str, str, str], ...] = (
@@ -130,6 +198,14 @@ def spark_translation_table() -> str:
 def _code(text: str) -> str:
     code, colon, words = text.partition(": ")
     return f"`{_cell(code)}`{colon}{_cell(words)}"
+
+
+def no_function(name: str, functions: Collection[str]) -> str:
+    """Return the message of an `AttributeError` for a function that `functions` does not have."""
+    hint = OTHER_FUNCTIONS.get(name, "")
+    if not hint and (near := get_close_matches(name, functions, n=1)):
+        hint = f"did you mean {near[0]}?"
+    return f"whale_ray.functions has no {name!r}" + (f": {hint}" if hint else "")
 
 
 def _cell(text: str) -> str:

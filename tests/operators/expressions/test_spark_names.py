@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
+
+import whale_ray
 from whale_ray.operators.expressions import functions
 from whale_ray.operators.expressions.expression import col
 from whale_ray.operators.expressions.spark_names import (
     CAMEL_CASE,
     DIFFERENCES,
+    OTHER_FUNCTIONS,
     RENAMED,
     spark_translation_table,
 )
@@ -44,3 +50,20 @@ def test_functions_have_pysparks_names() -> None:
     source = Path(spec.submodule_search_locations[0], "sql", "functions.py").read_text()
     theirs = {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
     assert set(functions.__all__) <= theirs
+
+
+def test_a_function_that_only_pyspark_has_says_what_to_write() -> None:
+    offered = whale_ray.functions
+    assert not OTHER_FUNCTIONS.keys() & set(offered.__all__)
+    for name, hint in OTHER_FUNCTIONS.items():
+        with pytest.raises(AttributeError, match=re.escape(hint)) as raised:
+            getattr(offered, name)
+        assert "\n" not in str(raised.value)
+        for public in re.findall(r"whale\.(\w+)", hint):
+            assert hasattr(whale_ray, public)
+        if hint.startswith("whale-ray calls it "):
+            assert hint.removeprefix("whale-ray calls it ") in offered.__all__
+    with pytest.raises(AttributeError, match="'uper': did you mean upper"):
+        _ = offered.uper  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="has no 'qqqqq'$"):
+        _ = offered.qqqqq  # type: ignore[attr-defined]

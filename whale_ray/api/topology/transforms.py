@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ...operators.aggregates.aggregate import Aggregate
 from ...operators.expressions.expression import Expression
 from ...operators.transforms import (
     FilterColumns,
@@ -86,6 +87,7 @@ def select_transform(
         raise mistake(operator_id, "select needs at least one column: select('vehicle_id', …)")
     expressions: list[Expression] = []
     for column in columns:
+        _refuse_aggregate(operator_id, "select", column)
         if not isinstance(column, (str, Expression)):
             raise mistake(
                 operator_id,
@@ -113,6 +115,7 @@ def with_column_transform(
             operator_id,
             f"with_column takes a name and an expression, but the name is {describe_value(name)}",
         )
+    _refuse_aggregate(operator_id, "with_column", expression)
     if not isinstance(expression, Expression):
         fix = (
             "for a function use map"
@@ -151,4 +154,13 @@ def _refuse_expression(operator_id: str, verb: str, function: object) -> None:
         raise mistake(
             operator_id,
             f"{verb} takes a function, not an expression: use select(…) or with_column('name', …)",
+        )
+
+
+def _refuse_aggregate(operator_id: str, verb: str, given: object) -> None:
+    if isinstance(given, Aggregate):
+        raise mistake(
+            operator_id,
+            f"{verb} takes expressions, and {given} is an aggregate: compute it of groups of rows,"
+            " group_by('column').agg(…)",
         )
