@@ -21,6 +21,10 @@ __all__ = [
 ]
 
 
+WINDOWS_OF_A_ROW_MAX = 1_000_000
+"""Each row makes a result of every window that it is in, and all of these are open at once."""
+
+
 @dataclass(frozen=True)
 class TimeWindow:
     """Windows of one length, tumbling or hopping; see `window`.
@@ -115,7 +119,8 @@ def window(
         start_time: shifts all windows: "15 minutes" lets hours begin at a quarter past.
 
     Raises:
-        TopologyError: a duration is not valid, is zero or less, or the slide exceeds the size.
+        TopologyError: a duration is not valid, is zero or less, or the slide exceeds the size or is
+            less than a millionth of it.
     """
     by_clock = isinstance(column, ProcessingTime)
     if size is None and not by_clock:
@@ -128,6 +133,13 @@ def window(
         msg = (
             f"window: the slide {slide!r} is larger than the size {size!r}, so rows between windows"
             " would be in none: pass a slide of at most the size"
+        )
+        raise TopologyError(msg)
+    if size_ns > slide_ns * WINDOWS_OF_A_ROW_MAX:
+        msg = (
+            f"window: with the size {size!r} and the slide {slide!r} each row would be in"
+            f" {size_ns // slide_ns:,} windows, more than {WINDOWS_OF_A_ROW_MAX:,}: pass a longer"
+            " slide or a shorter size"
         )
         raise TopologyError(msg)
     start_ns = 0 if start_time is None else _duration("window", "start_time", start_time)

@@ -63,7 +63,6 @@ def test_a_function_that_only_pyspark_has_says_what_to_write() -> None:
             assert hasattr(whale_ray, public)
         if hint.startswith("whale-ray calls it "):
             assert hint.removeprefix("whale-ray calls it ") in offered.__all__
-    with pytest.raises(AttributeError, match="'uper': did you mean upper"):
-        _ = offered.uper  # type: ignore[attr-defined]
-    with pytest.raises(AttributeError, match="has no 'qqqqq'$"):
-        _ = offered.qqqqq  # type: ignore[attr-defined]
+    for name, said in {"uper": "'uper': did you mean upper", "qqqqq": "has no 'qqqqq'$"}.items():
+        with pytest.raises(AttributeError, match=said):
+            getattr(offered, name)

@@ -259,6 +259,8 @@ CLOCK = whale.window(whale.processing_time(), "1 second")
         (lambda s: s.group_by(whale.window("price", "1 second")), "the event time of these rows"),
         (lambda s: s.group_by(TEN).agg(), "agg needs an aggregate"),
         (lambda s: s.group_by(TEN).agg(whale.col("price")), "takes aggregates of whale.functions"),
+        (lambda s: s.with_column("x", F.count()), "and count(*) is an aggregate: compute it of"),
+        (lambda s: s.select(F.max("price")), "and max(price) is an aggregate: compute it of"),
         (lambda s: s.group_by(TEN).agg(F.sum("prize")), "did you mean 'price'"),
         (lambda s: s.group_by(TEN).agg(F.sum("moment")), "takes integers, floats and decimals"),
         (
@@ -308,6 +310,10 @@ def test_a_mistake_is_told_while_building(build: Any, message: str) -> None:
         (lambda: whale.window("moment", "soon"), "write a number and a unit"),
         (lambda: whale.window("moment", 0), "it must be longer than nothing"),
         (lambda: whale.window("moment", "1 second", "2 seconds"), "is larger than the size"),
+        (lambda: whale.window("moment", "1 day", "10 us"), "each row would be in 8,640,000,000 w"),
+        (lambda: F.sum("price") / F.count(), "sum(price) is an aggregate, which is no part of"),
+        (lambda: 1 - F.avg("price"), "avg(price) is an aggregate, which is no part of"),
+        (lambda: F.max("price") > 1, "compute with whale.col('total') after that"),
         (lambda: whale.window("moment", 0.0001), "the finest duration is a microsecond"),
         (lambda: whale.window(10, "1 second"), "takes the name of the event-time column first"),
         (lambda: whale.session_window("moment", "-1 second"), "gap is '-1 second'"),
@@ -421,16 +427,19 @@ def test_state_beyond_its_budget_says_how_an_operator_can_keep_less(
     assert str(raised.value).endswith(f"run more workers, or {remedy}")
 
 
-@pytest.mark.parametrize("kind", ["string", "date", "bigint"])
+@pytest.mark.parametrize(
+    ("kind", "turn"),
+    [("string", str), ("date32", datetime.datetime.date), ("int64", datetime.datetime.toordinal)],
+)
 @pytest.mark.parametrize("grouped", ["agg", "top_n"])
-def test_an_end_of_windows_that_was_turned_into_another_type_is_refused(
-    kind: str, grouped: str
+def test_an_end_of_windows_that_a_function_turned_into_another_type_is_refused(
+    kind: str, turn: Any, grouped: str
 ) -> None:
     topology = whale.Topology("turned")
     rows = pa.table({"n": range(10), "at": pa.array(range(10), pa.timestamp("us"))})
     stream = topology.source(whale.sources.arrow(rows), id="rows", event_time="at")
     counts = stream.group_by(whale.window("at", "1 second"), "n").agg(F.count().alias("c"), id="c")
-    turned = counts.with_column("window_end", whale.col("window_end").cast(kind))
+    turned = counts.map(lambda row: {**row, "window_end": turn(row.window_end)})
     groups = turned.group_by("window_start", "window_end")
     if grouped == "agg":
         result = groups.agg(F.sum("c"), id="g")
@@ -439,11 +448,36 @@ def test_an_end_of_windows_that_was_turned_into_another_type_is_refused(
     result.sink(whale.sinks.collect(), id="out")
     with pytest.raises(whale.errors.InputError) as raised:
         whale.run(topology)
-    found = {"string": "string", "date": "date32", "bigint": "int64"}[kind]
     assert str(raised.value) == (
-        f"operator 'g': column 'window_end' is {found} and no longer the timestamp at which a"
+        f"operator 'g': column 'window_end' is {kind} and no longer the timestamp at which a"
         " window ends: leave it as it is, or rename it to group by it without a window"
     )
+
+
+def test_an_end_of_windows_that_an_expression_computes_is_the_end_of_none() -> None:
+    """Else windows would end by the computed times, and rows be late for them."""
+    counts = bids(whale.Topology("turned")).group_by(TEN).agg(F.count().alias("bids"), id="counts")
+    minute = F.date_trunc("minute", "window_end")
+    for turned in (
+        counts.with_column("window_end", minute),
+        counts.with_column("window_end", whale.col("window_start"), id="start-1"),
+        counts.select("window_start", minute.alias("window_end")).filter(whale.lit(True)),
+    ):
+        with pytest.raises(TopologyError, match="names 'window_end', which '[a-z-]*-1' computes"):
+            turned.group_by("window_start", "window_end")
+    counts.select("bids", minute.alias("minute")).group_by("minute")
+
+
+def test_a_window_over_a_computed_column_of_the_event_times_name_is_refused() -> None:
+    """Event times stay what the source says, so that the window would be over other times."""
+    stream = bids(whale.Topology("computed"))
+    later = whale.col("moment") + datetime.timedelta(hours=1)
+    moved = stream.with_column("moment", later).filter(whale.col("price") > 0)
+    for window in (TEN, whale.session_window("moment", "1 second")):
+        with pytest.raises(TopologyError, match="'moment', which 'with-column-1' computes") as why:
+            moved.group_by(window)
+        assert str(why.value).endswith("give the computed column another name")
+    stream.select(whale.col("moment").alias("moment"), "price").group_by(TEN)
 
 
 def test_a_window_beyond_the_years_names_operator_and_row() -> None:

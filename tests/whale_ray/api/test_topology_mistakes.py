@@ -285,11 +285,6 @@ MISTAKES: dict[str, tuple[Callable[[Rig], object], str]] = {
         "operator 'm': with_column takes a name and an expression, not 3: for a constant pass"
         " whale.lit(3)",
     ),
-    "with_column of an aggregate": (
-        lambda rig: rig.fixes.with_column("x", whale.functions.count(), id="m"),  # type: ignore[arg-type] # the mistake under test
-        "operator 'm': with_column takes expressions, and count(*) is an aggregate: compute it of"
-        " groups of rows, group_by('column').agg(…)",
-    ),
     "a schema of the wrong kind": (
         lambda rig: rig.fixes.map(dict, id="m", schema=["a", "b"]),
         "operator 'm': schema is a list: pass a whale.Schema or a mapping, {'column': 'int64'}",

@@ -24,7 +24,12 @@ from . import misuse
 from .checks import check_choice, describe_value, mistake
 from .known import KnownColumns, as_known_schema, check_columns
 from .locations import caller_location
-from .time_columns import are_of_sessions, event_time_columns, event_time_zone
+from .time_columns import (
+    are_of_sessions,
+    event_time_columns,
+    event_time_zone,
+    replaced_columns,
+)
 
 if TYPE_CHECKING:
     from ...operators.windows.durations import Duration
@@ -43,12 +48,20 @@ class GroupedRows:
         known = self._registry.columns(stream._source)
         check_columns(stream.id, "group_by", self._keys, known)
         self._times = event_time_columns(self._registry, stream._source)
+        self._replaced = replaced_columns(self._registry, stream._source)
         self._within_windows = (
             self._window is None
             and WINDOW_END in self._keys
             and self._times is not None
             and WINDOW_END in self._times
         )
+        if self._within_windows and WINDOW_END in self._replaced:
+            raise mistake(
+                stream.id,
+                f"group_by names {WINDOW_END!r}, which {self._replaced[WINDOW_END]!r} computes, so"
+                " that it is the end of a window no longer: leave it as it is, or give the"
+                " computed column another name to group by it without a window",
+            )
         self._by_clock = isinstance(self._window, TimeWindow) and self._window.by_clock
         if isinstance(self._window, (TimeWindow, SessionWindow)) and not self._by_clock:
             self._check_time(self._window.column)
@@ -223,6 +236,13 @@ class GroupedRows:
                 stream,
                 f"the window is over {column!r}, but the event time of these rows is {names} (also"
                 " where a select has renamed or left out that column): pass that name",
+            )
+        if column in self._replaced:
+            raise mistake(
+                stream,
+                f"the window is over {column!r}, which {self._replaced[column]!r} computes, but the"
+                " event times of these rows stay what the source says: give the computed column"
+                " another name",
             )
 
     def _mode(self, operator_id: str, mode: object, trigger: object) -> OutputMode:

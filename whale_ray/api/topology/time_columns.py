@@ -5,9 +5,10 @@ from __future__ import annotations
 from ...operators.joins.asof_join import AsOfJoin
 from ...operators.joins.deduplication import Deduplication
 from ...operators.joins.join import Join
+from ...operators.transforms import MapExpressions
 from ...operators.windows.grouping import WINDOW_END, WindowedGrouping
 from ...operators.windows.specifications import SessionWindow
-from ...plan.logical import MAIN, OperatorKind, OutputKey
+from ...plan.logical import MAIN, OperatorKind, OperatorNode, OutputKey
 from .registry import Registry
 
 _KEEPING_TIMES = (WindowedGrouping, Join, AsOfJoin, Deduplication)
@@ -41,6 +42,35 @@ def event_time_columns(registry: Registry, source: OutputKey) -> frozenset[str] 
             return None
         found |= columns
     return frozenset(found)
+
+
+def replaced_columns(registry: Registry, source: OutputKey) -> dict[str, str]:
+    """Return the columns that an expression has computed since rows have their event times.
+
+    Each with the operator that did. Event times are none of its values, whatever its name: they
+    stay as they are.
+    """
+    operator_id, output = source
+    node = registry.node(operator_id)
+    if node.kind is OperatorKind.SOURCE or (output == MAIN and _gives_times(node)):
+        return {}
+    found: dict[str, str] = {}
+    for feed in node.stream_inputs:
+        found |= replaced_columns(registry, feed.source)
+    if isinstance(node.payload, MapExpressions):
+        for name, expression in node.payload.expressions.items():
+            if expression.plain_column != name:
+                found[name] = operator_id
+    return found
+
+
+def _gives_times(node: OperatorNode) -> bool:
+    """Return whether the rows that an operator makes have event times of their own."""
+    if isinstance(node.payload, WindowedGrouping):
+        return True
+    if isinstance(node.payload, Join):
+        return node.payload.has_window_columns
+    return node.kind.is_stateful and not isinstance(node.payload, _KEEPING_TIMES)
 
 
 def are_of_sessions(registry: Registry, source: OutputKey) -> bool:
