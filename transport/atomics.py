@@ -28,7 +28,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .compiling import njit
+from .compiling import njit, njit_inner
 from .deferred_compiling import entry_point
 
 IS_X86: Final = platform.machine() in {"x86_64", "AMD64"}
@@ -69,7 +69,7 @@ def direct(compiled: Function) -> Function:
 
 def inner(function: Function) -> Function:
     """Compile a function that only kernels call, together with them."""
-    return cast("Function", njit(boundscheck=False)(function))
+    return cast("Function", njit_inner(function, boundscheck=False))
 
 
 def _pointer(builder: Any, address: Any, pointee: Any = _I64) -> Any:

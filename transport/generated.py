@@ -28,7 +28,7 @@ import numba
 from numba.core import config
 
 from .compiled_folder import FOLDER_VARIABLE, NOT_KEPT_VARIABLE, folder_of_own
-from .compiling import njit
+from .compiling import njit, njit_inner
 from .deferred_compiling import entry_point
 from .unused_files import mark_used, remove_unused
 
@@ -89,7 +89,7 @@ def _compiled(
     namespace: dict[str, Any] = {**dict(known), "__name__": MODULE}
     exec(compile(text, str(path or f"<{MODULE}>"), "exec"), namespace)  # noqa: S102 - made here
     for helper in helpers:
-        namespace[helper] = njit(**_OPTIONS)(namespace[helper])
+        namespace[helper] = njit_inner(namespace[helper], **_OPTIONS)
     function = njit(signature, cache=path is not None, **_OPTIONS, **_OF_LOOPS)(namespace[name])
     entry_point(function)  # compiled here, not at the first call: that is made between rows
     return function

@@ -16,6 +16,7 @@ import pytest
 
 from whale_ray.configs.errors import SettingsError
 from whale_ray.transport import compiled_folder
+from whale_ray.transport.compiling import njit, njit_inner
 
 from .read_only import make_read_only, place_for_all, run_as_stranger
 
@@ -162,3 +163,21 @@ def test_every_compiled_function_of_ours_is_kept_this_way():
         and re.search(r"numba\.(njit|jit)\b|from numba import .*\b(njit|jit)\b", path.read_text())
     ]
     assert len(sources) > 100 and not offenders
+
+
+def test_an_inner_function_is_called_by_compiled_functions_alone():
+    """Numba would jump to no address if Python called one that is compiled."""
+
+    @njit_inner
+    def doubled(value: int) -> int:
+        return 2 * value
+
+    @njit("int64(int64)")
+    def following(value: int) -> int:
+        return int(doubled(value)) + 1
+
+    for _ in range(2):  # before it is compiled, and then
+        with pytest.raises(TypeError, match="doubled is called by compiled functions only"):
+            doubled(3)
+        assert following(3) == 7
+    assert len(doubled.signatures) == 1
