@@ -22,6 +22,7 @@ from ..state.epochs.checkpoint_store import CheckpointStore
 from ..state.epochs.manifest import Manifest
 from ..state.epochs.messages import RestorePoint
 from ..state.epochs.store_names import job_name
+from .unmounted_disks import unmounted_disk
 
 LATEST = "latest"
 Where: TypeAlias = Literal["ray", "processes"]
@@ -90,7 +91,7 @@ class CheckpointOptions:
             CheckpointStore.at(url).check_new(job_id, topology, take_over=take_over)
 
     def restored(self, assignment: Assignment) -> Assignment:
-        """Return a job that continues where `restore` says; raises what `restore_point` does."""
+        """Return a job that continues where `restore` says; raises what `find_manifest` does."""
         if self.restore is None:
             if self.restore_without:
                 msg = "restore_without= has no effect without restore=; leave it out"
@@ -98,6 +99,7 @@ class CheckpointOptions:
             return assignment
         found = find_manifest(str(self.restore), assignment.settings.checkpoints.url)
         if found is None:
+            _check_mounted(assignment.settings.checkpoints.url)
             _log.warning(
                 "restore=%r: there is no checkpoint in %s, so the job begins at the start; if there"
                 " should be one, stop it, and see whether that disk is mounted",
@@ -110,6 +112,17 @@ class CheckpointOptions:
             _check_same_topology(assignment.plan.name, point, manifest)
         check_restorable(assignment.plan.logical, manifest, self.restore_without)
         return resumed_assignment(assignment, point, manifest.lineage)
+
+
+def _check_mounted(url: str) -> None:
+    """Raise InputError if a folder without checkpoints is on a disk that is not there now."""
+    disk = "" if "://" in url else unmounted_disk(url)
+    if disk:
+        msg = (
+            f"restore={LATEST!r}: there is no checkpoint in {url!r}, and no disk is mounted at"
+            f" {disk!r}, as /etc/fstab says: mount it, or name another folder"
+        )
+        raise InputError(msg)
 
 
 def _check_same_topology(name: str, point: RestorePoint, manifest: Manifest) -> None:
