@@ -142,7 +142,8 @@ def _at_highest(
         low,
         min(high, MESSAGES_MAX / market.seconds),
     )
-    if found.measured is None:
+    if found is None:
         msg = f"{MISSED_SHARE:.2%} of the messages or more is missed even at {low:,.0f} a second"
         raise JobError(msg)
-    return replace(market, rate=found.rate), found.measured
+    rate, run = found
+    return replace(market, rate=rate), run

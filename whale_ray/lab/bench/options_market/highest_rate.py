@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from ....applications.options_market.settings import MISSED_SHARE
 from ....configs.errors import SettingsError
 
-__all__ = ["HighestRate", "highest_rate"]
+__all__ = ["highest_rate"]
 
 
 class _Counted(Protocol):
@@ -26,32 +25,14 @@ class _Run(Protocol):
 _AnyRun = TypeVar("_AnyRun", bound=_Run)
 
 
-@dataclass(frozen=True)
-class HighestRate(Generic[_AnyRun]):
-    """The result of a search.
-
-    Attributes:
-        rate: messages per second; 0 if even the lowest rate was too high.
-        measured: the run at this rate; None if there was none.
-        tried: rate → share of messages missed, in the order of the search.
-        is_bound: whether a higher rate was tried and found too high.
-    """
-
-    rate: float
-    measured: _AnyRun | None
-    tried: dict[float, float]
-    is_bound: bool
-
-
 def highest_rate(
     measure: Callable[[float], _AnyRun],
     low: float,
     high: float,
     *,
-    missed_share: float = MISSED_SHARE,
     precision: float = 0.05,
-) -> HighestRate[_AnyRun]:
-    """Search between two rates for the highest at which less than `missed_share` is missed.
+) -> tuple[float, _AnyRun] | None:
+    """Search between two rates for the highest at which less than `MISSED_SHARE` is missed.
 
     ::
 
@@ -62,8 +43,9 @@ def highest_rate(
     Args:
         measure: runs at a rate and counts, such as `measuring.measure`.
         low, high: messages per second.
-        missed_share: limit, not included.
         precision: the search ends when the next rate would be higher by less than this share.
+
+    Returns: this rate and its run; None if even `low` was too high.
 
     Raises:
         SettingsError: the rates or the precision are out of range.
@@ -74,24 +56,20 @@ def highest_rate(
     if not 0 < precision < 1:
         msg = f"precision is {precision:g}: give more than 0 and less than 1"
         raise SettingsError(msg)
-    tried: dict[float, float] = {}
-    best_rate, best = 0.0, None
 
-    def carries(rate: float) -> bool:
-        nonlocal best_rate, best
+    def carried(rate: float) -> tuple[float, _AnyRun] | None:
         run = measure(rate)
-        tried[rate] = run.ingest.missed_share
-        if tried[rate] < missed_share:
-            best_rate, best = rate, run
-            return True
-        return False
+        return (rate, run) if run.ingest.missed_share < MISSED_SHARE else None
 
-    if not carries(low):
-        return HighestRate(0.0, None, tried, True)
-    if high == low or carries(high):
-        return HighestRate(best_rate, best, tried, False)
-    while high / best_rate > 1 + precision:
-        middle = math.sqrt(best_rate * high)
-        if not carries(middle):
+    best = carried(low)
+    if best is None or high == low:
+        return best
+    if found := carried(high):
+        return found
+    while high / best[0] > 1 + precision:
+        middle = math.sqrt(best[0] * high)
+        if found := carried(middle):
+            best = found
+        else:
             high = middle
-    return HighestRate(best_rate, best, tried, True)
+    return best
