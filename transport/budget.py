@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..configs.errors import ResourceError
 from ..configs.settings import TransportSettings
 from .ring_layout import PAGE_BYTES
@@ -11,26 +9,13 @@ from .ring_layout import PAGE_BYTES
 _MIB = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class RingBudget:
-    """The memory that the rings of a job take."""
-
-    ring_bytes: int
-    """Capacity of each ring; a power of two."""
-    count: int
-    """Number of rings."""
-    total_bytes: int
-    """Memory that all rings take, their header pages included."""
-    budget_bytes: int
-    """Memory that they may take."""
-
-
 def plan_ring_bytes(
     count: int, settings: TransportSettings, shm_free_bytes: int | None, memory_free_bytes: int
-) -> RingBudget:
-    """Return the largest common size with which `count` rings fit the budget of a job.
+) -> int:
+    """Return the largest capacity with which `count` equal rings fit the budget of a job.
 
-    The budget is `memory_budget_fraction` of the free memory or of /dev/shm, the lesser (pass
+    The capacity is `ring_bytes`, or that halved some times; each ring also takes a header page. The
+    budget is `memory_budget_fraction` of the free memory or of /dev/shm, the lesser (pass
     None where the segments are no files there); the size is at most `ring_bytes`. Raises
     ResourceError if it would be less than `ring_bytes_min`.
     """
@@ -44,8 +29,7 @@ def plan_ring_bytes(
         if ring_bytes < settings.ring_bytes_min:
             free = f"{_mib(free_bytes)} free in {place}"
             raise _does_not_fit(count, settings, budget_bytes, free)
-    total_bytes = count * (ring_bytes + PAGE_BYTES)
-    return RingBudget(ring_bytes, count, total_bytes, budget_bytes)
+    return ring_bytes
 
 
 def _does_not_fit(

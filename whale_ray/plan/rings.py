@@ -81,8 +81,8 @@ def size_rings(plan: PhysicalPlan, settings: Settings, memory: FreeMemory) -> Ph
     from ..transport.budget import plan_ring_bytes
 
     count = sum(1 + plan.mirrors_of(ring) for ring in plan.rings)
-    budget = plan_ring_bytes(
+    ring_bytes = plan_ring_bytes(
         count, settings.transport, memory.shm_free_bytes, memory.memory_free_bytes
     )
-    sized = (replace(ring, capacity_bytes=budget.ring_bytes) for ring in plan.rings)
+    sized = (replace(ring, capacity_bytes=ring_bytes) for ring in plan.rings)
     return replace(plan, rings=tuple(sized))
