@@ -316,32 +316,35 @@ def _judge_links(facts: Facts) -> Finding:
     name, wanted = "links between hosts", facts.between_hosts
     if wanted == "tcp":
         return Finding(name, "ok", "over tcp, as transport.between_hosts says")
-    lacks = []
-    if not facts.rdma_devices:
-        lacks.append("no RDMA device")
-    if facts.pyverbs_version is None or facts.pyverbs_error is not None:
-        lacks.append("no pyverbs")
-    usable = [one.name for one in facts.rdma_examined if not one.lack]
-    if not lacks and facts.rdma_error:
-        lacks.append("the RDMA devices could not be examined")
-    elif not lacks and not usable:
-        lacks.append("no RDMA device that links can use")
+    lacks = _lacks_for_verbs(facts)
     if lacks and wanted == "verbs":
         detail = f"over RDMA verbs alone (transport.between_hosts): {' and '.join(lacks)}"
         return Finding(name, "warning", detail, "jobs over several hosts fail; set it to auto")
     if lacks:
         perhaps = ", or RDMA verbs" if facts.rdma_error else ""
-        detail = f"over tcp{perhaps}: {' and '.join(lacks)}"
-    else:
-        scarce = _may_lock_too_little(facts) or any(
-            one.too_little_memory for one in facts.rdma_examined
-        )
-        as_far = " as far as memory may be locked" if scarce else ""
-        others = (
-            "alone (transport.between_hosts)" if wanted == "verbs" else "or tcp to hosts without"
-        )
-        detail = f"over RDMA verbs ({', '.join(usable)}){as_far}, {others}"
-    return Finding(name, "ok", detail)
+        return Finding(name, "ok", f"over tcp{perhaps}: {' and '.join(lacks)}")
+    too_little = [one.too_little_memory for one in facts.rdma_examined if one.too_little_memory]
+    as_far = " as far as memory may be locked" if _may_lock_too_little(facts) or too_little else ""
+    others = "alone (transport.between_hosts)" if wanted == "verbs" else "or tcp to hosts without"
+    usable = ", ".join(_usable_devices(facts))
+    return Finding(name, "ok", f"over RDMA verbs ({usable}){as_far}, {others}")
+
+
+def _lacks_for_verbs(facts: Facts) -> list[str]:
+    lacks = []
+    if not facts.rdma_devices:
+        lacks.append("no RDMA device")
+    if facts.pyverbs_version is None or facts.pyverbs_error is not None:
+        lacks.append("no pyverbs")
+    if lacks:
+        return lacks
+    if facts.rdma_error:
+        return ["the RDMA devices could not be examined"]
+    return [] if _usable_devices(facts) else ["no RDMA device that links can use"]
+
+
+def _usable_devices(facts: Facts) -> list[str]:
+    return [one.name for one in facts.rdma_examined if not one.lack]
 
 
 def _judge_namespaces(facts: Facts) -> Finding:

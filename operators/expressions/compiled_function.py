@@ -201,16 +201,7 @@ def _side_effects(function: Callable[..., Any], seen: set[int]) -> Iterator[str]
         yield "yields values"
     outer = _outer_values(function)
     for part in _codes(code):
-        for step in dis.get_instructions(part):
-            if step.opname == "STORE_DEREF" and step.argval in part.co_cellvars:
-                continue
-            if step.opname in _WRITES:
-                yield f"{_WRITES[step.opname]} {step.argval!r}"
-            if step.opname == "LOAD_GLOBAL" and step.argval in _INPUT_OUTPUT:
-                if step.argval not in outer:
-                    yield f"calls {step.argval}"
-            if step.opname in ("LOAD_ATTR", "LOAD_METHOD") and step.argval == "random":
-                yield "uses random numbers"
+        yield from _side_effects_in_code(part, outer)
     for name, value in outer.items():
         if isinstance(value, ModuleType):
             if value.__name__ in _CHANGING_MODULES:
@@ -219,6 +210,18 @@ def _side_effects(function: Callable[..., Any], seen: set[int]) -> Iterator[str]
             yield f"uses {name} of the module {value.__module__}"
         elif (called := _as_function(value)) is not None:
             yield from (f"calls {name}, which {what}" for what in _side_effects(called, seen))
+
+
+def _side_effects_in_code(code: CodeType, outer: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what code does besides computing; names in `outer` are not Python's own functions."""
+    for step in dis.get_instructions(code):
+        operation, name = step.opname, step.argval
+        if operation in _WRITES and not (operation == "STORE_DEREF" and name in code.co_cellvars):
+            yield f"{_WRITES[operation]} {name!r}"
+        if operation == "LOAD_GLOBAL" and name in _INPUT_OUTPUT and name not in outer:
+            yield f"calls {name}"
+        if operation in ("LOAD_ATTR", "LOAD_METHOD") and name == "random":
+            yield "uses random numbers"
 
 
 def _parts_of(function: Callable[..., Any], seen: set[int]) -> list[Any] | None:

@@ -49,12 +49,12 @@ class _Rows(NamedTuple):
 
     Attributes:
         batches, rows: those in memory, and how many they are.
-        kept: how many of them were when that was last found out.
-        floor: the order of the last of them then, which later rows must exceed, or equal where
-            ties come, too: None where rows have groups, an order among themselves alone, or are
+        kept: how many of these were left when they were last pruned.
+        floor: the order of the last row that was left then, which later rows must exceed, or equal
+            with ties; None where rows have groups, can be ordered among themselves alone, or are
             too few.
         runs: those on the disk, which came before.
-        settled: how many of these there were when that was last found out.
+        settled: how many rows were left in the runs when these were last pruned.
     """
 
     batches: list[Batch]

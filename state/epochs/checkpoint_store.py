@@ -383,20 +383,16 @@ class CheckpointStore:
         manifests = self._readable(self._counting(names, durable), durable)
         if not manifests:
             return 0
-        kept = kept_manifests(manifests, durable, keep, needed)
+        stay = kept_manifests(manifests, durable, keep, needed)
+        kept = {name: one for name, one in manifests.items() if name in stay}
         last = max(manifest_names(durable), default=ManifestName(0, 0, ""))
-        gone = [str(name) for name in names if name < last and str(name) not in kept]
-        theirs = (file for name in gone if name in manifests for file in manifests[name].files)
-        kept_lists = {name: manifests[name] for name in kept}
-        gone += removable_chunks({*chunks, *theirs}, kept_lists, claim.job)
-        if any(manifests[name].job == claim.job for name in kept):
-            earlier = (*self._files.names(CLAIMS), *self._files.names(NEWEST))
-            gone += [name for name in earlier if 0 < claim_number(name) < claim.number]
-            begun = map(ManifestName.of, self._files.unfinished(MANIFESTS))  # and never finished
-            gone += [str(name) for name in begun if name and name.claim < claim.number]
-            gone += self._former_jobs - {job_name(manifests[name].job) for name in kept}
-        claim.check()
+        old = [str(name) for name in names if name < last and str(name) not in kept]
+        their_chunks = [file for name in old if name in manifests for file in manifests[name].files]
         # Manifests go first: a crash in between leaves files that nothing lists, not the reverse.
+        gone = [*old, *removable_chunks({*chunks, *their_chunks}, kept, claim.job)]
+        if any(one.job == claim.job for one in kept.values()):
+            gone += self._of_earlier_claims(claim, {one.job for one in kept.values()})
+        claim.check()
         for name in gone:
             self._files.remove(name)
         self._walks.ended(claim.job, newest, chunks)
@@ -405,6 +401,16 @@ class CheckpointStore:
             self._former_jobs -= set(gone)
             self._known = {name: one for name, one in manifests.items() if name not in set(gone)}
         return len(gone)
+
+    def _of_earlier_claims(self, claim: Claim, kept_jobs: Collection[str]) -> list[str]:
+        """Return what earlier jobs left, besides whole manifests and chunks, that can go now."""
+        claims_and_notes = (*self._files.names(CLAIMS), *self._files.names(NEWEST))
+        unfinished = map(ManifestName.of, self._files.unfinished(MANIFESTS))
+        return [
+            *(name for name in claims_and_notes if 0 < claim_number(name) < claim.number),
+            *(str(name) for name in unfinished if name and name.claim < claim.number),
+            *(self._former_jobs - set(map(job_name, kept_jobs))),
+        ]
 
     def _readable(
         self, names: Iterable[ManifestName], durable: Collection[str]

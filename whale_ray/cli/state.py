@@ -65,16 +65,13 @@ def _state(parsed: argparse.Namespace) -> int:
 
 
 def _list(parsed: argparse.Namespace) -> tuple[Any, list[str]]:
-    from ..api.state_listing import epochs_in, operators_of
-    from ..api.state_reading import find_epoch, open_store, read_epoch
-    from ..configs.errors import DamagedCheckpointError
-    from ..transport.clock import SystemClock
+    from ..api.state_listing import epochs_in
+    from ..api.state_reading import find_epoch, open_store
 
     store, _ = open_store(parsed.path)
     epochs = epochs_in(store)
     if not epochs:
         find_epoch(store, parsed.epoch)  # says that there are none
-    now_ms = SystemClock().wall_ns() // 1_000_000
     lines = [f"checkpoints in {store.url}, the oldest first", *table([*map(_row, epochs)])]
     lines += [f"  {one.damage}" for one in epochs if one.damage]
     found: dict[str, Any] = {
@@ -83,26 +80,36 @@ def _list(parsed: argparse.Namespace) -> tuple[Any, list[str]]:
     }
     if parsed.epoch == "latest" and epochs[-1].damage:
         return found, lines
+    of_epoch, lines_of_epoch = _operators_at(store, parsed.epoch)
+    return found | of_epoch, [*lines, "", *lines_of_epoch]
+
+
+def _operators_at(store: CheckpointStore, epoch: str) -> tuple[dict[str, Any], list[str]]:
+    """Return a checkpoint's operators, or its damage: as plain values, and as lines."""
+    from ..api.state_listing import operators_of
+    from ..api.state_reading import find_epoch, read_epoch
+    from ..configs.errors import DamagedCheckpointError
+    from ..transport.clock import SystemClock
+
     damage = ""
     entries: list[OperatorEntry] = []
     try:
         name, manifest, entries = read_epoch(
-            store, parsed.epoch, lambda name, found: (name, found, operators_of(store, found))
+            store, epoch, lambda name, found: (name, found, operators_of(store, found))
         )
     except DamagedCheckpointError as error:  # the list is what one looks for another checkpoint in
-        name, manifest = find_epoch(store, parsed.epoch)
+        name, manifest = find_epoch(store, epoch)
         damage = str(error)
     operators = [dataclasses.asdict(one) for one in entries]
-    age = _duration(now_ms - manifest.created_ms)
-    lines += ["", f"checkpoint {manifest.epoch}, {age} old, {store.url}/{name}"]
-    history = " ← ".join(f"{job} at {epoch}" for job, epoch in reversed(manifest.lineage.restored))
+    age = _duration(SystemClock().wall_ns() // 1_000_000 - manifest.created_ms)
+    lines = [f"checkpoint {manifest.epoch}, {age} old, {store.url}/{name}"]
+    history = " ← ".join(f"{job} at {at}" for job, at in reversed(manifest.lineage.restored))
     if history:
         lines.append(f"written by {manifest.lineage.job}, which went on from {history}")
     shown = [{k: v for k, v in one.items() if k != "position"} for one in operators]
     lines += [f"  {damage}"] if damage else []
     lines += table([one | {"nbytes": _bytes(one["nbytes"])} for one in shown]) if shown else []
-    found |= {"epoch": manifest.epoch, "operators": operators, "damage": damage}
-    return found, lines
+    return {"epoch": manifest.epoch, "operators": operators, "damage": damage}, lines
 
 
 def _fail_if_damaged(found: dict[str, Any]) -> None:

@@ -91,11 +91,10 @@ def unpack(content: bytes) -> tuple[int, VertexMessage]:
     if not is_valid or kind not in {_LEAVE, _LEFT, _FETCH, _ACKNOWLEDGEMENT}:
         msg = f"a message between vertices makes no sense: {fields[2:]}"
         raise CorruptedMessageError(msg)
-    match kind:
-        case 1:
-            return stream, Leave(term, epoch, vertex, position)
-        case 2:
-            return stream, Left(term, epoch, vertex)
-        case 3:
-            return stream, Fetch(term, epoch, vertex, position)
+    if kind == _LEAVE:
+        return stream, Leave(term, epoch, vertex, position)
+    if kind == _LEFT:
+        return stream, Left(term, epoch, vertex)
+    if kind == _FETCH:
+        return stream, Fetch(term, epoch, vertex, position)
     return stream, Acknowledgement(epoch, position)

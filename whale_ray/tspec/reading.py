@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields as fields_of
 from dataclasses import replace
 from functools import partial
@@ -247,16 +247,7 @@ def _check_groupings(made: OperatorSpec, entry: YamlEntry) -> None:
     feeds = tuple(together[0] for together in made.sides) if kind.inputs_max else made.inputs
     groupings = [feed.grouping for feed in feeds]
     if kind is SpecKind.JOIN_TABLE:
-        beside = [SpecGrouping.ALL] * (len(feeds) - 1)
-        if len(feeds) not in (2, 3) or groupings != [SpecGrouping.FORWARD, *beside]:
-            message = (
-                "a join_table has a stream, which is not grouped, then a table, and perhaps its"
-                " changes, both with grouping: all"
-            )
-            raise mistake_at(entry, message)
-        mine, theirs, *others = (len(feed.by) for feed in feeds)
-        if not mine or mine != theirs or any(others):
-            raise mistake_at(entry, "a join_table needs as many columns in by of both, and no more")
+        _check_table_join(feeds, entry)
         return
     if kind.inputs_max is not None and len(feeds) != kind.inputs_max:
         raise mistake_at(entry, f"a {kind} has two inputs, the left one first")
@@ -270,6 +261,20 @@ def _check_groupings(made: OperatorSpec, entry: YamlEntry) -> None:
         raise mistake_at(entry, f"a {kind} works by key, or on all rows: grouping key or global")
     if kind is SpecKind.DROP_DUPLICATES and SpecGrouping.GLOBAL in groupings:
         raise mistake_at(entry, "drop_duplicates needs by: the columns in which rows are equal")
+
+
+def _check_table_join(feeds: Sequence[InputSpec], entry: YamlEntry) -> None:
+    stream, *beside = (feed.grouping for feed in feeds)
+    is_sided = len(beside) in (1, 2) and set(beside) == {SpecGrouping.ALL}
+    if stream is not SpecGrouping.FORWARD or not is_sided:
+        message = (
+            "a join_table has a stream, which is not grouped, then a table, and perhaps its"
+            " changes, both with grouping: all"
+        )
+        raise mistake_at(entry, message)
+    mine, theirs, *others = (len(feed.by) for feed in feeds)
+    if not mine or mine != theirs or any(others):
+        raise mistake_at(entry, "a join_table needs as many columns in by of both, and no more")
 
 
 def _check_simulated(made: OperatorSpec, fields: Mapping[str, YamlEntry], entry: YamlEntry) -> None:
