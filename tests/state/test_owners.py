@@ -38,9 +38,11 @@ def test_owners_are_values() -> None:
         copied.instances[0] = 1
 
 
-def test_too_many_instances_are_refused() -> None:
+@pytest.mark.parametrize(("instances", "enough"), [(5, 8), (8, 8), (9, 16)])
+def test_too_many_instances_are_refused(instances: int, enough: int) -> None:
     with pytest.raises(InputError) as caught:
-        Owners.even(4, 5)
+        Owners.even(4, instances)
     assert str(caught.value) == (
-        "5 instances cannot share 4 virtual nodes: set runtime.virtual_nodes to 8 or more"
+        f"{instances} instances cannot share 4 virtual nodes: set runtime.virtual_nodes to"
+        f" {enough} or more"
     )

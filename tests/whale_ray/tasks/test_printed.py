@@ -93,6 +93,24 @@ def test_an_outbox_that_nobody_empties_counts_what_it_drops() -> None:
     assert outbox.fetch(fetched.number, 0.0).lines == ()
 
 
+def test_the_end_waits_until_the_receipt_of_all_lines_is_confirmed() -> None:
+    outbox, confirms, ended = Outbox(3), threading.Event(), []
+    outbox.add([PrintedLine("p", "last")])
+
+    def close() -> None:
+        outbox.close(threading.TIMEOUT_MAX)
+        ended.append(confirms.is_set())
+
+    closing = threading.Thread(target=close)
+    closing.start()
+    while not (fetched := outbox.fetch(0, 0.0)).closed:
+        pass
+    confirms.set()
+    assert outbox.fetch(fetched.number, 0.0).lines == ()
+    closing.join()
+    assert ended == [True]
+
+
 @given(
     st.lists(
         st.one_of(st.integers(1, 9), st.sampled_from(["fetch", "fetch and lose"])), max_size=30
