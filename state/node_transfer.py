@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "column_name",
-    "export_nodes",
     "export_records",
     "export_slots",
     "field_columns",
@@ -32,20 +31,15 @@ __all__ = [
 _BINARY = DataType.parse("binary")
 
 
-def export_nodes(store: KeyedStore, nodes: npt.NDArray[np.int64]) -> Batch:
-    """Return the keys of virtual nodes, see `KeyedStore.export_nodes`."""
-    return export_slots(store, store.scan(nodes)[0])
-
-
 def export_slots(store: KeyedStore, slots: npt.NDArray[np.int64]) -> Batch:
-    """Return the keys of some records as `export_nodes` does."""
+    """Return the keys of some records of a store as `export_records` does."""
     return export_records(store.layout, copy_of_records(store.records, slots), store.memory)
 
 
 def export_records(
     layout: RecordLayout, records: npt.NDArray[Any], memory: npt.NDArray[np.uint8]
 ) -> Batch:
-    """Return records as `export_nodes` does.
+    """Return records for `import_nodes`: the key columns, then each field as "#" and its name.
 
     Args:
         layout: of the records.

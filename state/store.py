@@ -30,7 +30,7 @@ from .index_table import IndexTable
 from .key_passes import KeyPasses
 from .keys import virtual_node_of
 from .log import ChunkLog
-from .node_transfer import export_nodes, import_nodes
+from .node_transfer import import_nodes
 from .page_fetching import PageFetcher
 from .records import RecordLayout
 from .segments import RecordChunks
@@ -392,15 +392,8 @@ class KeyedStore(StoreValues):
 
     # -- virtual nodes ------------------------------------------------------------------------
 
-    def export_nodes(self, nodes: npt.NDArray[np.int64]) -> Batch:
-        """Return all keys of virtual nodes, int64 (n,), with their fields, for `import_nodes`.
-
-        The key columns come first, then each field as "#" and its name.
-        """
-        return export_nodes(self, nodes)
-
     def import_nodes(self, batch: Batch) -> Slots:
-        """Take the keys that another store exported; a key that is here already is replaced.
+        """Take what `export_slots` returned of another store; keys that are here are replaced.
 
         Fields that it did not have keep their initial values; its numbers may have been narrower.
 

@@ -67,10 +67,6 @@ class WatermarkTracker(Generic[InputKey]):
         """Return whether an input's rows may be late: it was idle, and has not caught up."""
         return self._watermarks[key] < self.current_ns
 
-    def slowest(self) -> tuple[InputKey, ...]:
-        """Return the inputs that hold the minimum back."""
-        return tuple(key for key, value in self._watermarks.items() if value == self.current_ns)
-
     @property
     def idle(self) -> bool:
         """Whether every input that has not ended is idle, and there is one."""

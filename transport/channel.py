@@ -66,11 +66,6 @@ class Frame:
         """Bytes that the frame claims in the channel."""
         return self.end - self.position
 
-    @property
-    def released(self) -> bool:
-        """Whether the frame was released; views of it may still be alive."""
-        return self.view is not None
-
     def release(self) -> None:
         """End the frame's claim; called by the channel, once: ValueError after that."""
         if self.view is not None:
@@ -97,12 +92,6 @@ class ChannelStatistics:
     this receiver alone (receiver)."""
     held_bytes: int
     """Bytes that were released but are still held by living views (receiver)."""
-
-    @property
-    def slowest(self) -> int | None:
-        """Index of the receiver that lags most; None if all have closed."""
-        lags = [(lag, index) for index, lag in enumerate(self.lag_bytes) if lag is not None]
-        return max(lags, key=lambda entry: entry[0])[1] if lags else None
 
 
 class Channel(ABC):

@@ -291,11 +291,6 @@ class RingConsumer(ReceivingEnd):
         return state
 
     @property
-    def layout(self) -> RingLayout:
-        """The ring's sizes."""
-        return self._layout
-
-    @property
     def state_address(self) -> int:
         """The argument `state` of the functions of ring_kernels, for compiled receivers.
 

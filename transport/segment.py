@@ -180,11 +180,6 @@ class Segment:
         """The address of `buffer` in this process."""
         return self._address
 
-    @property
-    def closed(self) -> bool:
-        """True once `close` has been called."""
-        return self._memory is None
-
     def memory(self, start: int, stop: int) -> memoryview:
         """Return bytes `start:stop`, writable; an array made of it is its own root."""
         if self._memory is None:

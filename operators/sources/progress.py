@@ -89,10 +89,6 @@ class Progress:
         units = [*self._begun, *(() if self._left.first is None else (self._left.first,))]
         return min(units, default=0)
 
-    def places(self) -> list[Place]:
-        """Return the places in the units begun before."""
-        return list(self._begun.values())
-
     def units(self, start: int, stop: int) -> Iterator[tuple[int, Place | None]]:
         """Yield the units from `start` to before `stop`, ascending, and the place in one begun."""
         begun = sorted(unit for unit in self._begun if start <= unit < stop)

@@ -35,11 +35,6 @@ class HeldSlices:
         self._context: InstanceContext | None = None
 
     @property
-    def is_empty(self) -> bool:
-        """Whether there are none."""
-        return not self._parts
-
-    @property
     def slices(self) -> tuple[int, ...]:
         """The slices that have deltas here, in the order in which they came."""
         return tuple(self._parts)

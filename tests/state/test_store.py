@@ -23,6 +23,7 @@ from whale_ray.configs.errors import InputError, ResourceError, StateFullError
 from whale_ray.state import index
 from whale_ray.state.budget import StateBudget
 from whale_ray.state.keys import hash_keys, virtual_node_of
+from whale_ray.state.node_transfer import export_slots
 from whale_ray.state.records import RecordField, RecordLayout
 from whale_ray.state.store import KeyedStore
 from whale_ray.transport.wire.batch import Batch
@@ -282,7 +283,7 @@ def test_keys_of_all_types_come_back(kind: str, values: list[Any] | None) -> Non
     slots = store.slots(hash_keys(batch, ["k"])[0], batch)
     assert len(store) == 3
     assert store.keys_of(slots).equals(batch)
-    assert store.export_nodes(np.arange(1024)).num_rows == 3
+    assert export_slots(store, store.scan(np.arange(1024))[0]).num_rows == 3
 
 
 def test_stores_of_no_key_column_have_one_record() -> None:

@@ -34,7 +34,7 @@ from tests.state.stores import (
 from whale_ray.state import heap, index, index_table
 from whale_ray.state.budget import StateBudget
 from whale_ray.state.keys import virtual_node_of
-from whale_ray.state.node_transfer import export_records
+from whale_ray.state.node_transfer import export_records, export_slots
 from whale_ray.state.records import RecordField, RecordLayout
 from whale_ray.state.sealed_records import SealedRecords, is_alive
 from whale_ray.state.store import KeyedStore
@@ -176,14 +176,14 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(nodes=st.sets(st.integers(0, NODES - 1)))
     def move_nodes_to_another_store_and_back(self, nodes: set[int]) -> None:
         moved = np.array(sorted(nodes), np.int64)
-        exported = self.store.export_nodes(moved)
+        exported = export_slots(self.store, self.store.scan(moved)[0])
         slots, hashes = self.store.scan()
         self.store.delete(slots[np.isin(virtual_node_of(hashes, NODES), moved)])
         other = KeyedStore(LAYOUT, StateBudget(1 << 30), "op", virtual_nodes=NODES)
         other.import_nodes(exported)
         assert not contents(other).keys() & contents(self.store).keys()
         assert contents(other) | contents(self.store) == self.model
-        self.store.import_nodes(other.export_nodes(np.arange(NODES)))
+        self.store.import_nodes(export_slots(other, other.scan()[0]))
 
     @invariant()
     def it_is_what_the_dict_is(self) -> None:

@@ -87,7 +87,6 @@ def test_the_end_is_reached_when_all_inputs_have_ended() -> None:
     tracker = WatermarkTracker([1, 2])
     assert not tracker.update(1, WATERMARK_END)
     assert not tracker.ended
-    assert tracker.slowest() == (2,)
     assert tracker.update(2, WATERMARK_END)
     assert tracker.ended
 

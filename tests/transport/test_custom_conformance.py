@@ -116,4 +116,3 @@ class TestUnixSockets(ChannelConformance):
         ends.receivers[0].close()
         assert ends.sender.closed_by_peer
         assert ends.sender.statistics().lag_bytes == (None,)
-        assert ends.sender.statistics().slowest is None

@@ -96,15 +96,6 @@ class Trial:
         """Rows that all sources read in a second, by the wall's clock."""
         return self.rows_read / self.read_s if self.read_s else 0.0
 
-    def rows_per_cpu_s(self, cores: int) -> float:
-        """Return how many rows could be read in a second if nothing else took processor time.
-
-        It is limited by the busiest worker, which has a core at most, and by all of them together.
-        """
-        cpu_ns = [load.cpu_ns for load in self.loads]
-        needed_ns = max(max(cpu_ns, default=0), sum(cpu_ns) / cores)
-        return self.rows_read / needed_ns * _NS_PER_S if needed_ns else 0.0
-
 
 def together(trials: Sequence[Trial]) -> Trial:
     """Return trials of one plan as if they had been one, but for the latency, which is none."""

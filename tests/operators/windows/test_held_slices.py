@@ -152,7 +152,7 @@ def test_slices_in_the_store_and_others_make_one_window() -> None:
     process.on_watermark(99 * US, merger.out)
     assert sums_of(merger) == [(-20, 1), (-10, 7), (0, 15), (10, 14), (20, 8)]
     process.roll_back(1)
-    assert process._overlapping.held.is_empty
+    assert not process._overlapping.held.slices
     restored = Merger(SUMS, 1)
     restored.process.take(kept, whole=True)
     for one in (merger, restored):
@@ -181,7 +181,7 @@ def test_deltas_are_not_held_where_they_took_more_than_a_share_of_the_memory() -
         object.__setattr__(context, "state_budget", budget)
         held = held_slices.HeldSlices()
         assert held.take(deltas, np.array([0]), context) is is_taken
-        assert held.is_empty is not is_taken
+        assert bool(held.slices) is is_taken
 
 
 def test_nulls_of_one_batch_take_no_more_memory_once_there_is_none() -> None:

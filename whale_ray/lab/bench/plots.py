@@ -78,10 +78,9 @@ def draw_lines(
     labels: tuple[str, str],
     *,
     title: str = "",
-    logarithmic: bool = False,
     ticks: Mapping[float, str] | None = None,
 ) -> None:
-    """Draw lines with markers.
+    """Draw lines with markers; y is logarithmic.
 
     Args:
         folder: the folder of the plot.
@@ -89,7 +88,6 @@ def draw_lines(
         lines: what to draw.
         labels: of the axes, x and y, with units.
         title: above it.
-        logarithmic: whether y is.
         ticks: ticks of the x axis and their labels.
     """
     with canvas(folder, name) as axes:
@@ -100,10 +98,7 @@ def draw_lines(
         axes.set_xlabel(labels[0])
         axes.set_ylabel(labels[1])
         axes.set_title(title, fontsize=10)
-        if logarithmic:
-            axes.set_yscale("log")
-        else:
-            axes.set_ylim(bottom=0)
+        axes.set_yscale("log")
         if ticks is not None:
             axes.set_xticks(list(ticks), list(ticks.values()))
         axes.grid(visible=True, alpha=0.3)

@@ -86,7 +86,7 @@ class _Host:
     """An endpoint that sleeps as a relay does."""
 
     def __init__(self, job: str, name: str) -> None:
-        self.doorbell = Doorbell.private(0)
+        self.doorbell = Doorbell.private()
         self.endpoint = TcpEndpoint(
             Identity(job, 1, 1, name),
             _SECRET,

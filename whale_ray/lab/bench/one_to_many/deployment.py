@@ -247,10 +247,8 @@ class Deployment:
             sum(n > emitted for n in sent.values()),
         )
 
-    def paced(
-        self, rate: float, seconds: float, warm_up_s: float
-    ) -> tuple[IntervalCounts, Latencies]:
-        """Emit rows as a Poisson process of `rate` per second; record the latency of some.
+    def paced(self, rate: float, seconds: float, warm_up_s: float) -> Latencies:
+        """Emit rows as a Poisson process of `rate` per second; return the latency of some.
 
         The measurement begins once every instance has received rows.
 
@@ -263,22 +261,14 @@ class Deployment:
         for times in (control_block.scheduled, control_block.arrived, control_block.done):
             times[...] = 0
         control_block.orders[b.STRIDE] = max(1, round(rate / _SAMPLES_PER_S))
-        before, rows_before = self._now(), int(control_block.source[b.ROWS])
         self.wait(seconds)
-        after, rows_after = self._now(), int(control_block.source[b.ROWS])
         self.pause()
         control_block.orders[b.STRIDE] = 0
         found = latencies_of(control_block.scheduled, control_block.arrived, control_block.done)
         if found is None:
             msg = f"no row has reached all instances at {rate:,.0f} tuples/s ({self.mode.name})"
             raise JobError(msg)
-        measured = IntervalCounts(
-            rows_after - rows_before,
-            (after.at_ns - before.at_ns) / 1e9,
-            after.spent.since(before.spent),
-            after.reading_ns - before.reading_ns,
-        )
-        return measured, found
+        return found
 
     def order(self, rate: float) -> None:
         """Emit `rate` rows per second from now on."""

@@ -46,7 +46,6 @@ def draw(found: Sequence[ModeResult], folder: Path) -> None:
                 f"one_to_many_{name}",
                 lines,
                 ("instances", label),
-                logarithmic=True,
                 ticks={float(size): str(size) for size in sizes},
             )
 

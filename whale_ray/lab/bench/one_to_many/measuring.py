@@ -10,7 +10,7 @@ from typing import Final
 
 from .deployment import Deployment, IntervalCounts, Shape
 from .latency import Latencies
-from .modes import INSTANCES_TCP, MODES, Mode
+from .modes import MODES, Mode
 
 __all__ = ["LOAD", "ModeResult", "Plan", "find", "log_progress"]
 
@@ -41,7 +41,6 @@ class ModeResult:
         mode: the mode.
         shape: size of the job.
         unpaced: counts at the greatest throughput.
-        paced: counts at `rate` rows per second.
         rate: rate of the latency measurement, the same for all modes that are compared.
         latencies: latencies at that rate.
     """
@@ -49,7 +48,6 @@ class ModeResult:
     mode: Mode
     shape: Shape
     unpaced: IntervalCounts
-    paced: IntervalCounts | None = None
     rate: float = 0.0
     latencies: Latencies | None = None
 
@@ -92,25 +90,17 @@ def _paced(
 ) -> Iterator[ModeResult]:
     for one in carried:
         deployment.switch(one.mode)
-        measured, latencies = deployment.paced(rate, plan.paced_s, plan.warm_up_s)
+        latencies = deployment.paced(rate, plan.paced_s, plan.warm_up_s)
         log_progress(
             f"{one.shape.instances} instances, {one.mode.name}: "
             f"{latencies.processing.p50_ms:.2f} ms at {rate:,.0f} tuples/s"
         )
-        yield ModeResult(one.mode, one.shape, one.unpaced, measured, rate, latencies)
+        yield ModeResult(one.mode, one.shape, one.unpaced, rate, latencies)
 
 
 def by_name(found: Sequence[ModeResult], instances: int) -> dict[str, ModeResult]:
     """Return mode name → result, for one size."""
     return {one.mode.name: one for one in found if one.shape.instances == instances}
-
-
-def slower(found: Sequence[ModeResult]) -> ModeResult | None:
-    """Return the baseline that the paper compares with: a message per instance, over tcp."""
-    for one in found:
-        if one.mode.name == INSTANCES_TCP:
-            return one
-    return None
 
 
 def log_progress(line: str) -> None:

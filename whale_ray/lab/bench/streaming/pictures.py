@@ -64,7 +64,6 @@ def _lines(folder: Path, name: str, workload: str, rows: Sequence[BenchRow]) -> 
         lines,
         ("exponent of Zipf's distribution of keys", "source rows per second, warm"),
         title=workload,
-        logarithmic=True,
     )
 
 
