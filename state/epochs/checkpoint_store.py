@@ -27,7 +27,7 @@ from .manifest import (
 )
 from .messages import RestorePoint
 from .newest_note import NewestNote, read_note, write_note
-from .retention import ChunkWalks, Listed, kept_manifests, removable_chunks
+from .retention import ChunkWalks, Listed, kept_manifests, removable_chunks, removable_leftovers
 from .store_files import StoreFiles, files_at
 from .store_names import (
     CLAIMS,
@@ -36,7 +36,6 @@ from .store_names import (
     NEWEST,
     ChunkName,
     ManifestName,
-    claim_number,
     job_name,
     manifest_names,
 )
@@ -391,7 +390,9 @@ class CheckpointStore:
         # Manifests go first: a crash in between leaves files that nothing lists, not the reverse.
         gone = [*old, *removable_chunks({*chunks, *their_chunks}, kept, claim.job)]
         if any(one.job == claim.job for one in kept.values()):
-            gone += self._of_earlier_claims(claim, {one.job for one in kept.values()})
+            known = (*self._files.names(CLAIMS), *self._files.names(NEWEST))
+            gone += removable_leftovers(known, self._files.unfinished(MANIFESTS), claim.number)
+            gone += self._former_jobs - {job_name(one.job) for one in kept.values()}
         claim.check()
         for name in gone:
             self._files.remove(name)
@@ -401,16 +402,6 @@ class CheckpointStore:
             self._former_jobs -= set(gone)
             self._known = {name: one for name, one in manifests.items() if name not in set(gone)}
         return len(gone)
-
-    def _of_earlier_claims(self, claim: Claim, kept_jobs: Collection[str]) -> list[str]:
-        """Return what earlier jobs left, besides whole manifests and chunks, that can go now."""
-        claims_and_notes = (*self._files.names(CLAIMS), *self._files.names(NEWEST))
-        unfinished = map(ManifestName.of, self._files.unfinished(MANIFESTS))
-        return [
-            *(name for name in claims_and_notes if 0 < claim_number(name) < claim.number),
-            *(str(name) for name in unfinished if name and name.claim < claim.number),
-            *(self._former_jobs - set(map(job_name, kept_jobs))),
-        ]
 
     def _readable(
         self, names: Iterable[ManifestName], durable: Collection[str]

@@ -21,9 +21,16 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from .manifest import Manifest, chunk_files
-from .store_names import CHUNKS, ChunkName, ManifestName, chunk_folder, manifest_names
+from .store_names import (
+    CHUNKS,
+    ChunkName,
+    ManifestName,
+    chunk_folder,
+    claim_number,
+    manifest_names,
+)
 
-__all__ = ["ChunkWalks", "Listed", "kept_manifests", "removable_chunks"]
+__all__ = ["ChunkWalks", "Listed", "kept_manifests", "removable_chunks", "removable_leftovers"]
 
 
 _FOLDERS_EACH = 8
@@ -136,3 +143,20 @@ def removable_chunks(chunks: Iterable[str], kept: Mapping[str, Listed], job: str
         if is_of_earlier_job or found.epoch <= newest.get(found.job, 0):
             removable.add(name)
     return frozenset(removable)
+
+
+def removable_leftovers(
+    claims_and_notes: Iterable[str], unfinished: Iterable[str], claim: int
+) -> list[str]:
+    """Return which claims, notes and unfinished manifests are of claims before this one.
+
+    Args:
+        claims_and_notes: the names of all claims, and of all notes of the newest manifest.
+        unfinished: the names of manifests that were begun and never finished.
+        claim: the number of the present claim.
+    """
+    begun = map(ManifestName.of, unfinished)
+    return [
+        *(name for name in claims_and_notes if 0 < claim_number(name) < claim),
+        *(str(name) for name in begun if name is not None and name.claim < claim),
+    ]
