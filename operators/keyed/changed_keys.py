@@ -52,7 +52,7 @@ FindSlots: TypeAlias = Callable[[], Slots]
 MakeRows: TypeAlias = Callable[[Slots], Iterable[Batch] | None]
 
 VERSIONS_MAX = 16
-"""How many versions after the first one a snapshot has at most."""
+"""How many versions behind the first one a snapshot has at most."""
 
 MADE_NOW_MAX = 1 << 10
 """Of how many changed keys with lists or maps the rows are made at the marker at most."""

@@ -25,20 +25,18 @@ from ...state.sealed_records import SealedRecords
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Schema
-from ..keyed.changed_keys import rows_by_version
+from ..keyed.changed_keys import VERSIONS_MAX, rows_by_version
 from ..sealing import Epochs
 from ..snapshots import StateChunk
 from .grouping import SLICE
 from .sealed_groups import Part
 
-__all__ = ["VERSIONS_MAX", "RowsOf", "SliceVersions", "latest_groups", "open_slices"]
+__all__ = ["RowsOf", "SliceVersions", "latest_groups", "open_slices"]
 
 Slots = npt.NDArray[np.int64]
 Piece: TypeAlias = tuple[Part, Callable[[], Slots]]
 RowsOf: TypeAlias = Callable[[Sequence[Piece]], Batch]
 
-VERSIONS_MAX = 16
-"""How many versions behind the first one a snapshot has at most."""
 _ROWS_MIN = 1 << 16
 """From so many rows on a batch is large enough: each becomes a file."""
 

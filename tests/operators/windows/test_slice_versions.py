@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 import whale_ray as whale
 from tests.operators.windows.driving import Emitted, take
+from whale_ray.operators.keyed.changed_keys import VERSIONS_MAX
 from whale_ray.operators.snapshots import StateChunk
 from whale_ray.operators.windows.aggregate_windows import AggregateWindows
 from whale_ray.operators.windows.aggregation import Aggregation
-from whale_ray.operators.windows.slice_versions import VERSIONS_MAX, latest_groups
+from whale_ray.operators.windows.slice_versions import latest_groups
 from whale_ray.operators.windows.specifications import TimeWindow
 from whale_ray.state.budget import StateBudget
 from whale_ray.testing import instance_context
