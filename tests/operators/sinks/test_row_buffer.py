@@ -17,14 +17,14 @@ def addresses(table: pa.Table) -> list[int]:
 
 
 def test_large_batches_are_not_copied_and_small_ones_before_them_come_before_them() -> None:
-    sizes = [1, 2, 10_000, 3, 20_000, 30_000, 4]
+    sizes = [1, 2, 8_192, 3, 20_000, 30_000, 8_191, 4]  # 8,192 rows are 64 KiB
     batches = [batch(sum(sizes[:at]), rows) for at, rows in enumerate(sizes)]
     buffer = RowBuffer(batches[0].schema)
     for one in batches:
         buffer.add(one)
     table = buffer.table()
     assert table["id"].to_pylist() == list(range(sum(sizes)))
-    assert [len(chunk) for chunk in table["id"].chunks] == [3, 10_000, 3, 20_000, 30_000, 4]
+    assert [len(chunk) for chunk in table["id"].chunks] == [3, 8_192, 3, 20_000, 30_000, 8_195]
     kept = addresses(table)
     large = [batches[at].column(0).buffers()[1].address for at in (2, 4, 5)]
     assert [kept[1], kept[3], kept[4]] == large

@@ -65,6 +65,13 @@ def test_a_device_that_serves_no_reads():
     )
 
 
+def test_a_device_that_serves_one_read_at_a_time_is_used():
+    fabric = two_hosts()
+    fabric.devices["rxe0"].reads = 1
+    limits = Device(fabric.library, "rxe0").limits
+    assert (limits.reads, limits.reads_served) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("lacking", "offered", "said"),
     [

@@ -87,6 +87,17 @@ def test_a_partial_aggregate_that_steps_aside_and_comes_back_is_kept_each_time_i
     assert {one.formula for one in kept.log.steps} == {"rows in / deltas out ≥ 2"}
 
 
+def test_the_first_look_at_a_partial_aggregate_counts_all_its_rows():
+    physical = planned(**{"runtime.aggregation": "auto"})
+    (partial,) = (node.id for node in physical.logical.of_kind(OperatorKind.PARTIAL))
+    kept = JobDecisions(physical, [], 0)
+    (now,) = looks(partial, (4096, 4000, 1000))
+    kept.note_merges([], now, S)
+    assert [one.numbers for one in kept.log.steps] == [
+        {"rows_in": 4096, "deltas_out": 1000, "passed_on": 3000}
+    ]
+
+
 def test_the_oldest_decisions_are_left_out_and_counted():
     kept = JobDecisions(planned(), [BEFORE], 0)
     for second in range(1_010):
