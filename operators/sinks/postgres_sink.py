@@ -63,6 +63,11 @@ class PostgresSink(Sink):
     table: PostgresTable
     operator_id: str = ""
 
+    def check_columns(self, columns: pa.Schema) -> None:
+        """Compare columns with those of the table; see `Sink.check_columns`."""
+        with connection_to(self.dsn, self.table.described) as connection:
+            self.table.matched(connection, columns)
+
     def for_operator(self, operator_id: str) -> Self:
         """See `Sink.for_operator`: several operators may write into one table."""
         return replace(self, operator_id=operator_id)

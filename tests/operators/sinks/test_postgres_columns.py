@@ -9,9 +9,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
+import whale_ray as whale
 from tests.operators.sinks.postgres_server import ask, do
+from whale_ray.configs.errors import OutputError
 from whale_ray.operators.sinks.postgres_sink import postgres
+from whale_ray.plan.preflight import preflight
 from whale_ray.testing import write_all
 from whale_ray.transport.wire.batch import Batch
 
@@ -125,3 +129,12 @@ def test_many_rows_of_random_widths_arrive_as_they_are(database: str) -> None:
     (found,) = ask(database, "SELECT count(*), sum(id), sum(length(text)), sum(maybe) FROM t")
     wanted = [rows, sum(range(rows)), sum(map(len, table["text"].to_pylist()))]
     assert list(map(int, found)) == [*wanted, sum(filter(None, table["maybe"].to_pylist()))]
+
+
+def test_a_job_whose_table_has_other_columns_is_refused_before_it_starts(database: str) -> None:
+    do(database, "CREATE TABLE t (id text)")
+    topology = whale.Topology("table")
+    rows = topology.source(whale.sources.arrow(pa.table({"id": [1]})), id="rows")
+    rows.sink(postgres(database, "t"), id="out")
+    with pytest.raises(OutputError, match="column 'id' is bigint instead of text; rename or"):
+        preflight(topology.logical_plan(), checkpoints=True, restores=True)
