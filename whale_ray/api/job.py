@@ -84,8 +84,11 @@ class JobRunner(ABC):
         """Request the end of the job after a savepoint; UsageError without checkpoints."""
         raise UsageError(_NO_SAVEPOINTS)
 
-    def request_savepoint(self) -> int:
-        """Request a savepoint, and return its number; UsageError without checkpoints."""
+    def request_savepoint(self) -> int | None:
+        """Request a savepoint, and return its number; UsageError without checkpoints.
+
+        None if there is no answer yet, since the job is just starting: ask again.
+        """
         raise UsageError(_NO_SAVEPOINTS)
 
     def savepoint_of(self, number: int) -> str | None:
@@ -321,7 +324,7 @@ class Job:
         while True:
             has_ended = self.state not in ALIVE
             number = self._runner.request_savepoint() if number is None else number
-            place = self._runner.savepoint_of(number)
+            place = None if number is None else self._runner.savepoint_of(number)
             if place:
                 return place
             if place is not None:

@@ -191,6 +191,7 @@ class _ControllerRunner(JobRunner):
     def __init__(self, job_id: str, controller: ActorHandle[Any]) -> None:
         self._job_id = job_id
         self._controller = controller
+        self._asked: Any = None  # for a savepoint, without an answer yet
 
     def metrics(self) -> JobMetrics:
         """Return the newest counters; empty if the controller does not answer."""
@@ -210,11 +211,16 @@ class _ControllerRunner(JobRunner):
 
     def stop_with_savepoint(self) -> None:
         """See `JobRunner.stop_with_savepoint`."""
-        _answer_of(self._controller.stop_with_savepoint.remote())
+        asked = self._controller.stop_with_savepoint.remote()
+        while not _has_answer(asked):
+            pass
+        _answer_of(asked)
 
-    def request_savepoint(self) -> int:
+    def request_savepoint(self) -> int | None:
         """See `JobRunner.request_savepoint`."""
-        return int(_answer_of(self._controller.request_savepoint.remote()))
+        asked = self._asked or self._controller.request_savepoint.remote()
+        self._asked = None if _has_answer(asked) else asked
+        return None if self._asked else int(_answer_of(asked))
 
     def savepoint_of(self, number: int) -> str | None:
         """See `JobRunner.savepoint_of`; None, too, if the controller does not answer."""
@@ -353,6 +359,15 @@ class DetachedRunner(_ControllerRunner):
 
 def _reason(error: BaseException) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), repr(error))
+
+
+def _has_answer(call: Any) -> bool:
+    """Wait a while for an answer: Ray keeps calls of an actor that is being created, or restarted.
+
+    That may take minutes, such as with packages in its runtime environment.
+    """
+    done, _ = ray.wait([call], timeout=_ANSWER_TIMEOUT_S)
+    return bool(done)
 
 
 def _answer_of(call: Any) -> Any:

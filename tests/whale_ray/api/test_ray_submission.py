@@ -14,7 +14,7 @@ import whale_ray as whale
 from whale_ray.api import ray_submission
 from whale_ray.api import submission as api
 from whale_ray.api.job import Job
-from whale_ray.api.ray_submission import RayRunner
+from whale_ray.api.ray_submission import RayRunner, _ControllerRunner
 from whale_ray.configs.settings import Settings
 from whale_ray.deployment.on_ray import ray_nodes
 from whale_ray.deployment.on_ray.ray_nodes import cluster_nodes, places_of_hosts, spread_over
@@ -129,3 +129,27 @@ def test_a_detached_job_is_refused_before_a_ray_is_started(monkeypatch: pytest.M
     assert str(refused.value) == (
         "a detached job needs a Ray that outlives this process; start one with `ray start --head`"
     )
+
+
+def test_a_savepoint_is_waited_for_while_the_controller_is_being_created(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    waits = [[], [], ["call 1"], [], ["call 2"]]  # what Ray has an answer to
+
+    def ask(*_: Any) -> str:
+        asked.append(f"call {len(asked) + 1}")
+        return asked[-1]
+
+    method = SimpleNamespace(remote=ask)
+    controller: Any = SimpleNamespace(request_savepoint=method, stop_with_savepoint=method)
+    monkeypatch.setattr(ray_submission.ray, "wait", lambda calls, timeout: (waits.pop(0), calls))
+    monkeypatch.setattr(ray_submission.ray, "get", lambda call, timeout: 4)
+    monkeypatch.setattr(_ControllerRunner, "savepoint_of", lambda self, number: f"of {number}")
+    monkeypatch.setattr(_ControllerRunner, "__abstractmethods__", frozenset())
+    runner: Any = _ControllerRunner("job", controller)
+    runner.state = lambda: "starting"
+    assert Job("job", "job", runner).savepoint() == "of 4"
+    assert asked == ["call 1"], "each further one would be another savepoint"
+    runner.stop_with_savepoint()
+    assert (waits, asked) == ([], ["call 1", "call 2"])
