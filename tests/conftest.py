@@ -36,6 +36,7 @@ from tests.runs import (
     begin_run,
     has_ended,
     is_of_this_run,
+    options_of_sparks,
     remove_folders_of_dead_runs,
     rest,
     temporary_folder,
@@ -117,6 +118,7 @@ def _temporary_folder_of_the_run(
     with temporary_folder() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", folder)
         patch.setenv("XDG_STATE_HOME", f"{folder}/state")  # where runs are recorded
+        patch.setenv(*options_of_sparks(folder))
         patch.setattr(tempfile, "tempdir", None)
         yield
 

@@ -35,10 +35,6 @@ _RAY_PATIENCE = {
 """How long Ray waits for its own processes to start: where many runs share a machine that is long,
 and no test is about it."""
 
-_OPTIONS_OF_SPARKS = {"SPARK_SUBMIT_OPTS": PROCESS_OPTION}
-"""Sessions that tests start without whale-ray end together with the programs that started them,
-at any moment; so they need the option that whale-ray gives its own."""
-
 _FOLDER_PREFIX = "whale-test-"
 """Short, since the paths of Ray's sockets, which are below that folder, may have 107 bytes."""
 
@@ -49,10 +45,19 @@ COMM_BYTES = 15
 def begin_run() -> None:
     """Give this process and those that it starts from now on a run number of their own.
 
-    It also sets the time limits that Ray reads when it is imported, and options of Spark's Java.
+    It also sets the time limits that Ray reads when it is imported.
     """
     os.environ[_VARIABLE] = uuid.uuid4().hex
-    os.environ.update(_RAY_PATIENCE | _OPTIONS_OF_SPARKS)
+    os.environ.update(_RAY_PATIENCE)
+
+
+def options_of_sparks(folder: str) -> tuple[str, str]:
+    """Return a variable of the environment, with the options of Spark's Java in a run.
+
+    Sessions that tests start without whale-ray end together with the programs that started them,
+    at any moment; so they need the options that whale-ray gives its own.
+    """
+    return "SPARK_SUBMIT_OPTS", f"{PROCESS_OPTION} -Djava.io.tmpdir={folder}"
 
 
 def is_of_this_run(pid: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -156,15 +156,19 @@ def has_stopped(session: SparkSession) -> bool:
 
 
 def configuration(settings: SparkSettings) -> dict[str, str]:
-    """Return Spark's settings for a new session: without output, in UTC, with the Java flags."""
+    """Return Spark's settings for a new session: without output, in UTC, with the Java flags.
+
+    The driver's Java keeps its temporary files in a folder of this process.
+    """
     folder = new_folder("spark")
     logs = os.path.join(folder, "log4j2.properties")
     with writing_there(), open(logs, "w", encoding="utf-8") as file:
         file.write(_LOG_CONFIGURATION)
     quick = QUICK_START_OPTIONS if settings.quick_start else ()
     options = " ".join([*JAVA_OPTIONS, PROCESS_OPTION, *quick])
+    values = dict.fromkeys(JAVA_OPTION_KEYS, options)
     return {
-        **dict.fromkeys(JAVA_OPTION_KEYS, options),
+        **keeping_files_in(folder, values, (DRIVER_OPTION_KEY,)),
         "spark.driver.memory": f"{settings.driver_memory_mb}m",
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
         "spark.sql.session.timeZone": "UTC",
@@ -180,6 +184,16 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
         "spark.log4j.config.file.name": f"file:{logs}",
         "spark.ray.log4j.config.file.name": f"file:{logs}",
     }
+
+
+def keeping_files_in(folder: str, values: Mapping[str, str], keys: Iterable[str]) -> dict[str, str]:
+    """Return Spark's settings with a folder for the temporary files of some Java processes.
+
+    Java leaves its files (libraries that it has unpacked, blocks of Spark) when it is killed, and
+    Ray ends executors so; whoever owns the folder removes them.
+    """
+    option = f"-Djava.io.tmpdir={folder}"
+    return {**values, **{key: f"{values.get(key, '')} {option}".strip() for key in keys}}
 
 
 def why_not_started(what: str, error: Exception) -> str:

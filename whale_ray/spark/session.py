@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..configs.errors import ResourceError, UsageError
 from ..configs.extras import require_extra
 from ..configs.settings import SparkSettings
+from ..ray_bridge.folders import new_folder
 from ..ray_bridge.guard import refuse_while_importing
 from ..ray_bridge.session import RaySession, connect_ray
 from ..transport.clock import Clock, SystemClock
@@ -29,6 +30,7 @@ from .driver import (
     drop_broken_updates,
     end_java,
     has_stopped,
+    keeping_files_in,
     make_active,
     start_java,
     why_not_started,
@@ -171,6 +173,9 @@ def _start(
     import raydp
 
     cores, executors = settings.executor_cores, settings.executors
+    if ray_session.started_here:  # other nodes may not have this process' folder
+        apart = set(JAVA_OPTION_KEYS) - {DRIVER_OPTION_KEY}
+        values = keeping_files_in(new_folder("spark"), values, apart)
 
     def start() -> tuple[SparkSession, bool]:
         session: SparkSession = raydp.init_spark(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import pickle
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,8 +28,6 @@ from whale_ray.operators.sources import Source
 from whale_ray.ray_bridge import RaySession
 from whale_ray.ray_bridge.blocks import FileSource, ObjectSource
 from whale_ray.spark import (
-    JAVA_OPTION_KEYS,
-    JAVA_OPTIONS,
     RowTransfer,
     SparkResult,
     adopt_session,
@@ -52,9 +52,7 @@ WAYS = pytest.mark.parametrize("cluster", [True, False], ids=["objects", "files"
 @pytest.fixture(scope="module")
 def spark(session: RaySession) -> Iterator[Any]:
     settings = SparkSettings(executor_memory_mb=512, driver_memory_mb=512, shuffle_partitions=2)
-    brief = " ".join([*JAVA_OPTIONS, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"])
-    overrides = dict.fromkeys(JAVA_OPTION_KEYS, brief)  # optimizing takes longer than it saves here
-    started = start_session("tests", settings, session, overrides=overrides)
+    started = start_session("tests", settings, session)
     yield started
     stop_session(started)
 
@@ -325,6 +323,17 @@ def test_a_session_on_ray_hands_over_objects(spark: Any) -> None:
     with spark_on_ray("joined") as same, spark_locally("joined") as again:
         assert same is again is spark
     assert spark.range(3).count() == 3  # neither has stopped it
+
+
+def test_temporary_files_of_java_are_where_they_are_removed(spark: Any) -> None:
+    """Ray kills executors: what their Java has unpacked would stay in the temporary directory."""
+    made = "reflect('java.io.File', 'createTempFile', 'made', 'here') AS by_executor"
+    (row,) = spark.range(1).selectExpr(made).collect()
+    by_driver = spark._jvm.java.io.File.createTempFile("made", "here").toString()
+    ours = f"{tempfile.gettempdir()}/whale-ray-handover-{os.getpid()}-"
+    assert row.by_executor.startswith(ours)
+    assert by_driver.startswith(ours)
+    assert Path(row.by_executor).parent != Path(by_driver).parent
 
 
 def test_a_second_session_is_refused(spark: Any, session: RaySession) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -121,3 +123,16 @@ def test_every_java_process_gets_compiler_flags_that_it_knows(quick: bool) -> No
         [program, *values[DRIVER_OPTION_KEY].split(), "-version"], capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_drivers_java_keeps_its_temporary_files_in_a_folder_of_this_process() -> None:
+    """It stays where Java is killed; the others may run where there is no such folder."""
+    values = configuration(SparkSettings())
+    program = find_java().home / "bin" / "java"
+    options = [*values[DRIVER_OPTION_KEY].split(), "-XshowSettings:properties", "-version"]
+    told = subprocess.run([program, *options], capture_output=True, text=True, check=True).stderr
+    (folder,) = re.findall(r"java\.io\.tmpdir = (.+)", told)
+    assert folder.startswith(f"{tempfile.gettempdir()}/whale-ray-handover-{os.getpid()}-")
+    assert Path(folder).is_dir()
+    others = set(JAVA_OPTION_KEYS) - {DRIVER_OPTION_KEY}
+    assert not [key for key in others if "tmpdir" in values[key]]
