@@ -44,13 +44,14 @@ from .checkpoints import (
 from .cluster_options import RayOptions
 from .job import Job, JobRunner
 from .supervisor_runners import CallingThreadRunner, ThreadRunner
+from .topology import Topology
+from .topology.checks import describe_value
 from .watch import Watch, watching
 
 if TYPE_CHECKING:
     from ..deployment.processes.process_fleet import HostPlace
     from ..optimizer.decisions import OptimizerDecision
     from ..plan.requests import ClusterNode
-    from .topology import Topology
 
 SettingsLike = Settings | Mapping[str, object] | None
 """Settings, or overrides of the defaults: `{"transport.mms_bytes": 65536}`."""
@@ -233,6 +234,12 @@ def _optimized(
     topology: Topology, settings: Settings, workers: int | None, *, optimize: bool
 ) -> tuple[LogicalPlan, Decisions]:
     """Return a topology with what the optimizer decided, if it is asked, and its decisions."""
+    if not isinstance(topology, Topology):
+        msg = (
+            f"run and submit take a topology, not {describe_value(topology)}: pass the one that"
+            " .source(…) was called on"
+        )
+        raise UsageError(msg)
     logical = topology.logical_plan()
     if not optimize:
         return logical, ()

@@ -111,6 +111,15 @@ def run_alone(program: str) -> dict[str, Any]:
     return result
 
 
+def test_only_a_topology_runs() -> None:
+    stream = whale.Topology("whole").source(whale.sources.iterable([{"n": 1}]), id="rows")
+    given: list[Any] = [stream, stream.sink(whale.sinks.collect(), id="out"), None]
+    for one in given:
+        for start in (whale.run, whale.submit):
+            with pytest.raises(whale.errors.UsageError, match="run and submit take a topology, no"):
+                start(one)
+
+
 def test_importing_brings_nothing_along() -> None:
     found = run_alone("""
         before = set(sys.modules)
