@@ -18,7 +18,7 @@ from typing import Any
 from ...configs.errors import ExpressionError, TopologyError
 from .expression import Expression, FunctionCall, col, lit
 
-__all__ = ["CompiledFunction"]
+__all__ = ["CompiledFunction", "first_reason"]
 
 _INPUT_OUTPUT = ("print", "input", "open", "exec", "eval")
 _CHANGING_MODULES = ("random", "numpy.random", "time", "datetime", "os", "sys", "secrets")
@@ -95,6 +95,13 @@ class CompiledFunction:
         return self._dispatcher
 
     @property
+    def _numba_type_(self) -> Any:
+        """Return what numba takes it for in another compiled function, which may call it."""
+        from numba.core import types
+
+        return types.Dispatcher(self.dispatcher)
+
+    @property
     def loop(self) -> Any:
         """The loop `loop(valid, results, *columns)` that calls it for every row that is valid.
 
@@ -128,9 +135,14 @@ class CompiledFunction:
             self.dispatcher.compile(arguments)
         except NumbaError as error:
             kinds = ", ".join(map(str, arguments))
-            reason = _first_reason(str(error))
+            reason = first_reason(str(error))
+            outer = _outer_values(self.function)
+            plain = [
+                name for name in outer if repr(name) in reason and inspect.isfunction(outer[name])
+            ]
+            change = f"mark {plain[0]} with @whale.compiled, too" if plain else "change it"
             msg = (
-                f"{self.__name__} cannot be compiled for ({kinds}): {reason}; change it, or use a"
+                f"{self.__name__} cannot be compiled for ({kinds}): {reason}; {change}, or use a"
                 " function on columns, stream.map(whale.columns(function))"
             )
             raise ExpressionError(msg) from None
@@ -151,7 +163,7 @@ class CompiledFunction:
         raise TopologyError(msg)
 
 
-def _first_reason(text: str) -> str:
+def first_reason(text: str) -> str:
     """Return the line of numba's message that says what is wrong."""
     from re import sub
 

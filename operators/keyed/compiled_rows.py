@@ -13,6 +13,7 @@ from ...transport.compiling import njit
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Schema
+from ..expressions.compiled_function import first_reason
 from .handles import Handle
 from .keyed_state import KeyedState, TimerCall
 from .translation import DONE, FIRE, LEFT, Translation
@@ -142,8 +143,7 @@ class CompiledRows:
                 *outputs,
             )
         except NumbaError as error:
-            lines = [line for line in str(error).splitlines() if line.strip()]
-            msg = f"{self._owner}.on_row cannot be compiled: {' '.join(lines[:3])[:400]}"
+            msg = f"{self._owner}.on_row cannot be compiled: {first_reason(str(error))}"
             raise TopologyError(msg) from error
         return result
 

@@ -93,6 +93,55 @@ def test_columns_are_counted_and_numbers_are_constants() -> None:
         add("x")
 
 
+def _doubled(x: int) -> int:
+    return 2 * x
+
+
+_doubles = whale.compiled(_doubled)
+
+
+@whale.compiled
+def doubled_and_one(x: int) -> int:
+    """Call another compiled function."""
+    return _doubles(x) + 1  # type: ignore[operator,return-value] # numba calls the function itself
+
+
+@whale.compiled
+def calls_a_plain_function(x: int) -> int:
+    """Call what numba knows nothing of."""
+    return _doubled(x) + 1
+
+
+def test_a_function_may_call_another_that_is_compiled() -> None:
+    batch = Batch.from_pydict({"x": np.array([1, -2])})
+    assert doubled_and_one("x").evaluate(batch).to_pylist() == [3, -3]
+    with pytest.raises(ExpressionError, match="mark _doubled with @whale.compiled, too, or use a"):
+        calls_a_plain_function("x").evaluate(batch)
+
+
+def test_rows_of_a_key_may_call_a_compiled_function() -> None:
+    class Sums(whale.KeyedProcess):
+        total = whale.state.sum("int64")
+        schema = whale.Schema.of(total="int64")
+
+        @whale.compiled
+        def on_row(self, row: Any, out: Any) -> None:
+            self.total.add(_doubles(row.x))
+            out.emit_row(total=self.total.get())
+
+    topology = whale.Topology("sums")
+    rows = topology.source(whale.sources.iterable([{"k": 1, "x": 2}, {"k": 1, "x": 3}]), id="rows")
+    rows.key_by("k").process(Sums, id="sums").sink(whale.sinks.collect(), id="out")
+    assert whale.run(topology).results("out").preview() == [{"total": 4}, {"total": 10}]
+
+
+@pytest.mark.parametrize("verb", ["map", "filter", "flat_map"])
+def test_a_function_without_its_columns_says_how_it_is_called(verb: str) -> None:
+    stream = whale.Topology("bare").source(whale.sources.iterable([{"x": 1}]), id="rows")
+    with pytest.raises(TopologyError, match=r"call it with columns, root\('column'\), in filter"):
+        getattr(stream, verb)(root)
+
+
 def _prints(x: int) -> int:
     print(x)  # noqa: T201 - what is refused
     return x

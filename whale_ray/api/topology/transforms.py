@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...operators.aggregates.aggregate import Aggregate
+from ...operators.expressions.compiled_function import CompiledFunction
 from ...operators.expressions.expression import Expression
 from ...operators.transforms import (
     FilterColumns,
@@ -144,6 +145,13 @@ def _type_of(expression: Expression, known: KnownColumns | None) -> Any:
 def _check_row_function(
     operator_id: str, verb: str, function: object, makes: str
 ) -> Callable[[Any], Any]:
+    if isinstance(function, CompiledFunction):
+        name = name_of(function)
+        raise mistake(
+            operator_id,
+            f"{verb} takes a function (row) → {makes}, and {name} is compiled for values: call it"
+            f" with columns, {name}('column'), in filter, select or with_column",
+        )
     check_function(operator_id, verb, function, ("row",), makes)
     assert callable(function)  # check_function refuses the rest
     return function
