@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from .code import Code, LoopWriter, NotCompilable, plain
 from .comparisons import equal, greater, less
-from .conversions import unified
+from .conversions import converted, unified
 
 __all__ = ["case", "coalesce", "greatest", "isnan", "least", "nanvl", "nullif"]
 
@@ -64,9 +64,15 @@ def isnan(loop: LoopWriter, value: Code) -> Code:
 
 
 def nanvl(loop: LoopWriter, value: Code, instead: Code) -> Code:
-    """Return the value, or the other where it is NaN."""
-    value, instead = unified(loop, [value, instead])
+    """Return the value, or the other where it is NaN; what is no float becomes a float64."""
+    value, instead = unified(loop, [_as_float(loop, value), _as_float(loop, instead)])
     return _choice(loop, isnan(loop, value).value, instead, value)
+
+
+def _as_float(loop: LoopWriter, value: Code) -> Code:
+    if pa.types.is_floating(value.kind) or pa.types.is_null(value.kind):
+        return value
+    return converted(loop, value, pa.float64())
 
 
 def _better(

@@ -38,7 +38,7 @@ def nullif(column: ColumnOrName, other: ColumnOrName) -> Expression:
 
 
 def nanvl(column: ColumnOrName, instead: ColumnOrName) -> Expression:
-    """Return the value, or the other where it is NaN."""
+    """Return the value, or the other where it is NaN; what is no float becomes a float64."""
     return function("conditionals.nanvl", as_column(column), as_column(instead))
 
 

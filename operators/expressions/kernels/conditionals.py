@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from ....configs.errors import ExpressionError
 from .arrays import Value
-from .coercion import unified
+from .coercion import coerced, unified
 from .comparisons import equal, greater, less
 from .type_rules import is_number
 
@@ -69,9 +69,18 @@ def isnan(value: Value) -> Value:
 
 
 def nanvl(value: Value, instead: Value) -> Value:
-    """Return the value, or the other where it is NaN."""
-    value, instead = unified([value, instead])
+    """Return the value, or the other where it is NaN; what is no float becomes a float64."""
+    value, instead = unified([_as_float(value), _as_float(instead)])
     return pc.if_else(pc.fill_null(pc.is_nan(value), False), instead, value)
+
+
+def _as_float(value: Value) -> Value:
+    if pa.types.is_floating(value.type) or pa.types.is_null(value.type):
+        return value
+    if not is_number(value.type):
+        msg = f"nanvl takes numbers, not {value.type}: cast it to 'double'"
+        raise ExpressionError(msg)
+    return coerced(value, pa.float64())
 
 
 def _as_array(result: Value, values: tuple[Value, ...] | list[Value]) -> Value:

@@ -128,6 +128,7 @@ def compilable() -> Iterator[Expression]:
         yield from (F.shiftleft(name, 3), F.shiftright(name, 70), a.bitwise_and(col(name)))
         yield from (a.bitwise_or(6), a.bitwise_xor(1))
     yield from (col("f64") % col("f32"), F.nanvl("f32", col("f64")), F.nanvl("f64", lit(0.5)))
+    yield from (F.nanvl("i64", col("f32")), F.nanvl("f32", lit(0)), F.nanvl("u8", col("u64")))
     yield from _of_conditions()
     yield from _of_times_and_texts()
     yield from _of_users()
