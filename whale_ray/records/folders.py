@@ -22,6 +22,7 @@ import psutil
 
 from ..configs.errors import ResourceError
 from ..configs.settings import RecordSettings
+from ..transport.clock import SystemClock
 
 __all__ = [
     "DECISIONS",
@@ -42,6 +43,9 @@ NOW = "now.json"
 HISTORY = "history.jsonl"
 REQUEST = "request.json"
 DECISIONS = "decisions.yaml"
+
+_QUIET_S = 7_200
+"""A run that has not written for so long has ended: twice the longest `records.interval_ms`."""
 
 _JOB_ID = re.compile(r"[a-z0-9-]{1,64}")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -86,7 +90,7 @@ class RunFolders:
         found = list(self.all())
         if len(found) <= self._keep:
             return  # without a look at each of them
-        ended = [folder for folder in found if not is_alive(folder)]
+        ended = [folder for folder in found if not (is_alive(folder) or _may_be_elsewhere(folder))]
         for folder in ended[self._keep :]:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -118,14 +122,25 @@ def is_led(folder: Path) -> bool:
 
 def is_alive(folder: Path) -> bool:
     """Whether a run has not ended: it has not said so, and its process is there."""
+    return not _has_said_end(folder) and is_led(folder)  # looking for a process takes longer
+
+
+def _has_said_end(folder: Path) -> bool:
     try:
-        if json.loads((folder / NOW).read_bytes()).get("end") is not None:
-            return False  # most have; looking for a process takes longer
+        return json.loads((folder / NOW).read_bytes()).get("end") is not None
     except FileNotFoundError:
-        pass  # it has just begun
+        return False  # it has just begun
     except (OSError, ValueError):
-        return False
-    return is_led(folder)
+        return True
+
+
+def _may_be_elsewhere(folder: Path) -> bool:
+    """Whether a run may be led by a process that is not seen here, as on a host with this home."""
+    newest_s = 0.0
+    for name in (NOW, DESCRIPTION):
+        with suppress(OSError):
+            newest_s = max(newest_s, (folder / name).stat().st_mtime)
+    return not _has_said_end(folder) and SystemClock().wall_ns() / 1e9 - newest_s < _QUIET_S
 
 
 def replace_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import re
 import stat
 import threading
@@ -225,6 +226,19 @@ def test_the_oldest_runs_that_have_ended_are_removed(tmp_path):
     ]
     # The newest is made before the oldest is looked for again, so it comes on top.
     assert {folder.name for folder in RunFolders(settings.records).all()} == set(ids[1:])
+
+
+def test_a_run_of_another_host_with_the_same_home_stays_while_it_writes(tmp_path):
+    settings = settings_in(tmp_path, keep=0)
+    for name, age_s in (("there", 60), ("killed-there", 7_300)):
+        (tmp_path / name).mkdir()
+        described = {"pid": 1, "process_started_s": 2.5, "boot_id": "of another host"}
+        for file, content in (("job.json", described), ("now.json", {"at_s": 1})):
+            (tmp_path / name / file).write_text(json.dumps(content))
+            written_s = time.time() - age_s
+            os.utime(tmp_path / name / file, (written_s, written_s))
+    RunFolders(settings.records).remove_oldest()
+    assert [folder.name for folder in tmp_path.iterdir()] == ["there"]
 
 
 def test_a_job_in_virtual_time_or_without_an_interval_is_not_recorded(tmp_path):
