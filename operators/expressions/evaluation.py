@@ -73,7 +73,7 @@ class Environment:
         """Apply a kernel; if all arguments are constants, so is the result."""
         constant = all(isinstance(value, pa.Scalar) for value in values)
         if constant:
-            values = [pa.repeat(value, 1) for value in values]
+            values = _as_columns(values)
         try:
             with np.errstate(all="ignore"):  # infinities and NaN are results like any other
                 result = _kernel(call.kernel)(*values, *call.options)
@@ -92,6 +92,18 @@ class Environment:
             return self._batch.column(name)
         except InputError as error:
             raise ExpressionError(str(error)) from None
+
+
+def _as_columns(constants: Sequence[Value]) -> list[Value]:
+    """Return constants as columns of one row.
+
+    Beside a decimal, whole numbers stay literals, of which only the digits that they have count.
+    """
+    has_decimal = any(pa.types.is_decimal(one.type) for one in constants)
+    return [
+        one if has_decimal and pa.types.is_integer(one.type) else pa.repeat(one, 1)
+        for one in constants
+    ]
 
 
 def output_type(expression: Expression, schema: Schema) -> DataType:
