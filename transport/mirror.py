@@ -383,11 +383,9 @@ class RingTap:
             raise
 
     @classmethod
-    def beside(
-        cls, producer: RingProducer, reader: int, producer_doorbell: Doorbell | None = None
-    ) -> RingTap:
-        """Tap a ring that this process writes."""
-        return cls(producer.segment.share(), reader, producer_doorbell)
+    def beside(cls, producer: RingProducer, producer_doorbell: Doorbell | None = None) -> RingTap:
+        """Tap a ring that this process writes, as its first reader."""
+        return cls(producer.segment.share(), 0, producer_doorbell)
 
     @classmethod
     def of(cls, mirror: MirrorRing, reader: int, *, resume: bool = False) -> RingTap:

@@ -60,7 +60,7 @@ class Source:
 
     def __init__(self, frames: int, sizes: Callable[[int], int], ring_bytes: int = RING_BYTES):
         self.producer = private_ring(ring_bytes)
-        self.tap = RingTap.beside(self.producer, 0)
+        self.tap = RingTap.beside(self.producer)
         self._frames = frames
         self._sizes = sizes
         self._ready = b""

@@ -185,7 +185,7 @@ def test_the_reader_rings_once_half_of_the_limit_is_read():
 
 def test_what_a_tap_has_not_released_is_in_flight():
     producer, _ = create_ring(1 << 20, 1, "test", "tapped")
-    tap = RingTap.beside(producer, 0)
+    tap = RingTap.beside(producer)
     producer.limit_in_flight(1)
     assert _put(producer) is Outcome.SENT
     assert _put(producer) is Outcome.BACK_PRESSURED

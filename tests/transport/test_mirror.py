@@ -40,7 +40,7 @@ def carry(tap: RingTap, target: MirrorRing, stop: int) -> None:
 def test_any_pieces_arrive_as_the_same_frames(seed):
     chance = random.Random(seed)
     producer = private_ring(RING_BYTES)
-    tap, target = RingTap.beside(producer, 0), mirror()
+    tap, target = RingTap.beside(producer), mirror()
     reader = target.consumer(0)
     sent, received = [], []
     for _ in range(200):
@@ -72,7 +72,7 @@ def test_any_pieces_arrive_as_the_same_frames(seed):
 
 def test_a_tap_hands_out_whole_frames_and_pieces_that_wrap():
     producer = private_ring(RING_BYTES)
-    tap = RingTap.beside(producer, 0)
+    tap = RingTap.beside(producer)
     assert tap.whole_frames(0, 1 << 20, 1 << 20) == 0
     for _ in range(3):
         put(producer, bytes(1000))  # 1,024 with its length
@@ -93,7 +93,7 @@ def test_a_tap_hands_out_whole_frames_and_pieces_that_wrap():
 def test_a_tap_wakes_the_producer_and_a_closed_one_holds_nothing():
     rung = Doorbell.private()
     producer = private_ring(RING_BYTES)
-    tap = RingTap.beside(producer, 0, rung)
+    tap = RingTap.beside(producer, rung)
     while put(producer, bytes(1000)) is Outcome.SENT:
         pass
     tap.release(1024)
@@ -121,7 +121,7 @@ def test_a_tap_of_another_process_ring_attaches_like_a_reader():
 
 def test_a_tap_of_a_mirror_is_ahead_of_its_readers():
     producer = private_ring(RING_BYTES)
-    tap, target = RingTap.beside(producer, 0), mirror(readers=2)
+    tap, target = RingTap.beside(producer), mirror(readers=2)
     reader, further = target.consumer(0), RingTap.of(target, 1)
     put(producer, b"x")
     carry(tap, target, tap.head)
@@ -165,7 +165,7 @@ def test_bytes_that_hold_no_frames_are_not_counted():
 def test_readers_ring_where_they_were_asked_to():
     bell = Doorbell.private()
     producer = private_ring(RING_BYTES)
-    tap, target = RingTap.beside(producer, 0), mirror()
+    tap, target = RingTap.beside(producer), mirror()
     reader = target.consumer(0, bell)
     for _ in range(3):
         put(producer, bytes(1000))
@@ -186,7 +186,7 @@ def test_a_mirror_over_shared_memory_serves_other_processes_readers():
     target = MirrorRing.create(1 << 16, 1, "test", "shared-mirror")
     reader = attach_ring(target.handle, 0)
     producer = private_ring(1 << 16)
-    tap = RingTap.beside(producer, 0)
+    tap = RingTap.beside(producer)
     put(producer, b"far")
     carry(tap, target, tap.head)
     target.publish()
@@ -203,7 +203,7 @@ def test_another_writer_goes_on_where_the_last_one_has_come_to():
     segment, handle = make_memory(RING_BYTES, 2, "test", "handed-over")
     reader = attach_ring(handle, 0)
     producer = private_ring(RING_BYTES)
-    tap = RingTap.beside(producer, 0)
+    tap = RingTap.beside(producer)
     for number in range(4):
         put(producer, payload(number, 100))
     first = MirrorRing.attach(handle)
@@ -246,7 +246,7 @@ def test_an_attached_mirror_that_closes_does_not_end_the_stream():
 def test_a_tap_that_takes_over_wakes_a_writer_that_may_wait():
     bell = Doorbell.private()
     producer = private_ring(RING_BYTES)
-    RingTap.beside(producer, 0)
+    RingTap.beside(producer)
 
     def ready() -> bool:
         """Let another tap take over between the only look and the sleep."""
@@ -271,7 +271,7 @@ def test_memory_that_was_overwritten_is_refused(received, published, word):
 
 def test_a_frame_is_released_as_a_whole():
     producer = private_ring(RING_BYTES)
-    tap = RingTap.beside(producer, 0)
+    tap = RingTap.beside(producer)
     for _ in range(3):
         put(producer, bytes(1000))
     for position, released in ((64, 0), (1024, 1024), (2000, 1024), (3072, 3072)):

@@ -58,7 +58,7 @@ class ComingAndGoing:
     def __init__(self, chance: random.Random, chunks: tuple[int, int] | None) -> None:
         self.chance = chance
         self.producer = private_ring(CAPACITY)
-        self.tap = RingTap.beside(self.producer, 0)
+        self.tap = RingTap.beside(self.producer)
         self.retention = None
         if chunks is not None:
             memory, spilled = (2048 * count for count in chunks)
@@ -307,7 +307,7 @@ def test_children_that_come_and_go_get_what_they_were_promised(seed, chunks):
 def offer_of_frames(count: int, retention: Retention | None = None) -> Offer:
     """Return an offer without children, of a ring with `count` frames of 128 bytes."""
     producer = private_ring(CAPACITY)
-    tap = RingTap.beside(producer, 0)
+    tap = RingTap.beside(producer)
     offer = Offer(STREAM, tap, dynamic=True, retention=retention)
     offer.retain_from(0)
     for number in range(count):
@@ -405,7 +405,7 @@ def test_a_child_that_subscribes_early_is_served_once_it_is_admitted():
 
 def test_a_child_that_is_ahead_waits_for_its_new_parent():
     producer = private_ring(CAPACITY)
-    offer = Offer(STREAM, RingTap.beside(producer, 0), ["child"], dynamic=True)
+    offer = Offer(STREAM, RingTap.beside(producer), ["child"], dynamic=True)
     peer = Peer("child", 1, 4, {STREAM: offer})
     peer.subscribed(STREAM, 192, 192 + CAPACITY, CAPACITY)
     outgoing = peer.outgoing[STREAM]
@@ -421,7 +421,7 @@ def test_a_resumed_tap_begins_where_it_was_left_also_for_fixed_children():
     producer = private_ring(CAPACITY)
     for number in range(4):
         put(producer, payload(number, 100))
-    RingTap.beside(producer, 0).release(200)
+    RingTap.beside(producer).release(200)
     tap = RingTap(producer.segment.share(), 0, resume=True)
     assert (tap.resumed, tap.released) == (True, 128)
     offer = Offer(STREAM, tap, ["child"])
@@ -440,7 +440,7 @@ def test_a_resumed_tap_begins_where_it_was_left_also_for_fixed_children():
 def test_a_child_is_kept_less_for_without_anything_else_given_back():
     """No other child holds bytes behind the new position, either."""
     producer = private_ring(CAPACITY)
-    offer = Offer(STREAM, RingTap.beside(producer, 0), dynamic=True)
+    offer = Offer(STREAM, RingTap.beside(producer), dynamic=True)
     offer.admit("one", 0)
     for number in range(8):
         assert put(producer, payload(number, 100)) is Outcome.SENT

@@ -21,7 +21,7 @@ MS = 1_000_000
 @pytest.fixture
 def offer_to_child():
     neighbours = Neighbours(8, MS, lambda: 1)
-    offer, _ = neighbours.offer(7, RingTap.beside(private_ring(), 0), (), dynamic=True)
+    offer, _ = neighbours.offer(7, RingTap.beside(private_ring()), (), dynamic=True)
     return neighbours, offer
 
 

@@ -25,7 +25,7 @@ class Kept:
 
     def __init__(self, memory_chunks: int, spilled_chunks: int, directory: str = "") -> None:
         self.producer = private_ring(CAPACITY)
-        self.tap = RingTap.beside(self.producer, 0)
+        self.tap = RingTap.beside(self.producer)
         self.retention = Retention(
             memory_chunks * CHUNK,
             spilled_chunks * CHUNK,

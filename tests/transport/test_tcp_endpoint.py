@@ -253,7 +253,7 @@ def test_a_poll_receives_a_bounded_part_of_what_is_there(hosts):
 def test_a_ring_overwritten_by_its_own_host_is_an_error_there(hosts):
     star(hosts, "child")
     producer = private_ring()
-    tap = RingTap.beside(producer, 0)
+    tap = RingTap.beside(producer)
     hosts.endpoints["parent"].offer(STREAM, tap, ["child"])
     hosts.endpoints["child"].subscribe(STREAM, Target().mirror, "parent")
     hosts.until(lambda: hosts.up("child"))

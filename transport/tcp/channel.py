@@ -42,7 +42,7 @@ class TcpSendingEnd(SendingEnd):
         layout = RingLayout(ring_bytes, 1)
         segment = Segment.create(layout.total_bytes, f"stream-{stream}", "tcp", "private")
         self._producer = RingProducer(segment, layout, poison_released=poison_released)
-        tap = RingTap.beside(self._producer, 0, doorbell)
+        tap = RingTap.beside(self._producer, doorbell)
         self._endpoint = endpoint
         self._offer: Final[Offer] = endpoint.offer(stream, tap, children, until="consumed")
         self._back_pressured = 0

@@ -10,7 +10,6 @@ It has no I/O and no clock of its own; a relay drives it, or the simulator. ::
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, Protocol
 
 from ..multicast import vertex_wire
@@ -49,7 +48,6 @@ class MulticastStream:
         offer: Offer,
         incoming: Incoming | None,
         links: StreamLinks,
-        name_of: Callable[[int], str] = host_name,
     ) -> None:
         """Join a vertex to its offer and to its incoming bytes, of which the root has none.
 
@@ -59,8 +57,7 @@ class MulticastStream:
         self.vertex: Final = vertex
         self.offer: Final = offer
         self._incoming = incoming
-        self._lines = links
-        self._name_of = name_of
+        self._links = links
         self._served: dict[Vertex, tuple[str, int]] = {}  # child → its name, where it began
         self._parent: Vertex | None = None
         self._acknowledged: tuple[Vertex | None, Acknowledgement | None] = (None, None)
@@ -165,7 +162,7 @@ class MulticastStream:
                 self.offer.readmit(name, serves[child])
         for child, position in serves.items():
             if child not in self._served:
-                name = self._name_of(int(child))
+                name = host_name(int(child))
                 self._served[child] = (name, position)
                 self.offer.admit(name, position)
         if self._incoming is None:
@@ -175,7 +172,7 @@ class MulticastStream:
         parent = None if reading is None else reading.parent
         if parent != self._parent:
             self._parent = parent
-            self._lines.move(self.id, None if parent is None else self._name_of(int(parent)))
+            self._links.move(self.id, None if parent is None else host_name(int(parent)))
 
     def _acknowledge(self) -> None:
         parent = self.vertex.parent
@@ -185,7 +182,7 @@ class MulticastStream:
         if self._acknowledged == (parent, acknowledgement):
             return
         packed = TAG + vertex_wire.pack(self.id, acknowledgement)
-        if self._lines.send_control(self._name_of(int(parent)), packed) is Outcome.SENT:
+        if self._links.send_control(host_name(int(parent)), packed) is Outcome.SENT:
             self._acknowledged = (parent, acknowledgement)
 
     def _dispatch(self, messages: list[AddressedMessage]) -> list[Message]:
@@ -203,7 +200,7 @@ class MulticastStream:
         assert one.to is not None
         assert isinstance(one.message, Leave | Left | Fetch)
         packed = TAG + vertex_wire.pack(self.id, one.message)
-        return self._lines.send_control(self._name_of(int(one.to)), packed) is Outcome.SENT
+        return self._links.send_control(host_name(int(one.to)), packed) is Outcome.SENT
 
     def _resend(self) -> None:
         unsent: list[AddressedMessage] = []

@@ -58,7 +58,7 @@ class ReceiverOperator:
     """A receiver in the worker's loop, for all senders of one edge to this worker.
 
     `readers` are the streams' edge readers; `silence_ns` is how long messages may take that were
-    sent by a sender that has ended; `kept_bytes_max` is for tests.
+    sent by a sender that has ended.
     """
 
     def __init__(
@@ -66,8 +66,6 @@ class ReceiverOperator:
         channel: CustomReceivingEnd,
         readers: Mapping[int, EdgeReader],
         silence_ns: int,
-        *,
-        kept_bytes_max: int = KEPT_BYTES_MAX,
     ) -> None:
         self._channel = channel
         self._readers = dict(readers)
@@ -78,7 +76,7 @@ class ReceiverOperator:
         self._now_ns = 0
         self._silent_since_ns: int | None = None
         self._received = -1
-        self._kept_bytes_max = kept_bytes_max
+        self._kept_bytes_max = KEPT_BYTES_MAX
         self._kept: dict[int, deque[Bytes]] = {}  # by stream; none is empty
         self._kept_bytes = 0
 

@@ -67,7 +67,7 @@ class Cluster:
             layout,
             poison_released=True,
         )
-        tap = RingTap.beside(producer, 0)
+        tap = RingTap.beside(producer)
         producer.drop_reader(1)
         self.hosts[root].offer(stream, tap, children[root])
         worker = Producer(producer, load, chance, may_be_left=bool(leaving))

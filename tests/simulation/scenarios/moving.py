@@ -182,7 +182,7 @@ class MovingCluster(Cluster):
     def _root(self, layout: RingLayout, load: Load) -> RingTap:
         segment = Segment.create(layout.total_bytes, "ring", "simulation", "private")
         producer = RingProducer(segment, layout, poison_released=True)
-        tap = RingTap.beside(producer, 0)
+        tap = RingTap.beside(producer)
         producer.drop_reader(1)
         self.hosts[ROOT].producers.append(Producer(producer, load, self.chance_of("producer")))
         return tap

@@ -157,7 +157,7 @@ class HostRingSides(HostSides):
         endpoint = self.sending_endpoint()
         producer, _ = create_ring(self._memory_bytes, 1, self.job, "ring")
         _touch(producer.segment)
-        offer = endpoint.offer(_STREAM, RingTap.beside(producer, 0), [READER])
+        offer = endpoint.offer(_STREAM, RingTap.beside(producer), [READER])
         subscription = offer.outgoing[READER].sender
         while not subscription.subscribed_now:
             wait_for_sockets(endpoint, lambda: subscription.subscribed_now)

@@ -125,7 +125,7 @@ class HostEcho:
         """Return the endpoint of a side, its ring to the peer, and the mirror of the peer's."""
         endpoint = endpoint_of(self._job, name, self._settings[number])
         producer, _ = create_ring(_RING_BYTES, 1, self._job, "ring")
-        offer = endpoint.offer(out, RingTap.beside(producer, 0), [peer])
+        offer = endpoint.offer(out, RingTap.beside(producer), [peer])
         doorbell = self._doorbells[number]
         mirror = MirrorRing.create(_RING_BYTES, 1, self._job, "mirror", [doorbell])
         consumer = attach_ring(mirror.handle, 0, doorbell)

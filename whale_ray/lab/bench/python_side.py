@@ -166,7 +166,7 @@ class Writes:
         self._pair = _Pair(device)
         self._producer, _ = create_ring(_RING_BYTES, 1, _job(), "ring")
         hosts = _neighbours()
-        hosts.offer(_STREAM, RingTap.beside(self._producer, 0), [_PEER])
+        hosts.offer(_STREAM, RingTap.beside(self._producer), [_PEER])
         hosts.peers[_PEER].subscribed(_STREAM, 0, _RING_BYTES, _RING_BYTES, _NUMBER)
         self._payload_sender = PayloadSender(self._pair, Regions(device), Data.WRITE)
         self._payload_sender.set_remote_memory(RemoteMemory(_STREAM, 1, 1 << 20, _RING_BYTES))
@@ -222,7 +222,7 @@ class WholeLink:
     def _stream(self, number: int) -> RingProducer:
         parent, child = self._hosts
         producer, _ = create_ring(_RING_BYTES, 1, _job(), "ring")
-        parent.offer(number, RingTap.beside(producer, 0), [_PEER])
+        parent.offer(number, RingTap.beside(producer), [_PEER])
         mirror = MirrorRing.create(_RING_BYTES, 1, _job(), "mirror", kind="private")
         child.subscribe(number, mirror, _PEER)
         return producer

@@ -61,7 +61,6 @@ class VerbsEffort:
     """How much is measured. An emulated processor needs about 4 s for each sample."""
 
     sizes: Sequence[int]
-    repetitions: int
     aim_repetitions: int
     duration_ns: int
     """Duration of each sample, without its start and end."""
@@ -72,10 +71,10 @@ class VerbsEffort:
 
 
 FULL: Final = VerbsEffort(
-    (4 * KIB, 32 * KIB, AIM_BYTES, 1024 * KIB), 1, 5, 1_000_000_000, (8, 64, 512), 200, 2000,
+    (4 * KIB, 32 * KIB, AIM_BYTES, 1024 * KIB), 5, 1_000_000_000, (8, 64, 512), 200, 2000,
 )  # fmt: skip
 QUICK: Final = VerbsEffort(
-    (4 * KIB, AIM_BYTES), 1, 3, 700_000_000, (8, 512), 50, 500
+    (4 * KIB, AIM_BYTES), 3, 700_000_000, (8, 512), 50, 500
 )  # fmt: skip
 
 
@@ -181,7 +180,7 @@ def size_rows(effort: VerbsEffort, setting: Setting) -> list[BenchRow]:
         }
         ways[_TCP] = _sampling(_tcp_lane)
         bare = {_bare_name(way): _bare(way, setting) for way in _DATA}
-        samples = take_turns({**ways, **bare}, load, effort.repetitions)
+        samples = take_turns({**ways, **bare}, load, 1)
         for way in ways:
             against = "" if way == _TCP else _TCP
             ratio = paired_ratio(samples, way, against) if against else None

@@ -22,7 +22,7 @@ TINY = transport.Effort(
     scale=0.001,
     matrix=matrix.MatrixEffort((64,), (1,), 1, 1_000_000, 1),
     sweeps=sweeps.SweepEffort((256 << 10,), (1.0,), 1, 1000),
-    verbs=verbs.VerbsEffort((4096,), 1, 1, 1_000_000, (8,), 3, 8),
+    verbs=verbs.VerbsEffort((4096,), 1, 1_000_000, (8,), 3, 8),
 )
 
 

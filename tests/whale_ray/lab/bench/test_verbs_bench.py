@@ -15,7 +15,7 @@ from whale_ray.lab.bench.python_side import AIM_NS, python_rows
 from whale_ray.transport.verbs.library import NoVerbsError
 
 MS = 1_000_000
-EFFORT = verbs.VerbsEffort((4096,), 1, 1, MS, (8, 512), 3, 8)
+EFFORT = verbs.VerbsEffort((4096,), 1, MS, (8, 512), 3, 8)
 
 
 @pytest.fixture
