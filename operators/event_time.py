@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 import numpy as np
 
 from ..configs.errors import BadRowError, InputError
+from ..state.watermarks import LATEST_NS, WATERMARK_NONE
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -35,10 +36,7 @@ Unit: TypeAlias = Literal["s", "ms", "us", "ns"]
 Policy: TypeAlias = Literal["fail", "drop"]
 LatePolicy: TypeAlias = Literal["fail", "drop", "pass"]
 
-NO_WATERMARK_NS = -(1 << 63)
-"""The watermark before the first row."""
 
-_LATEST_NS = (1 << 63) - 1
 _NS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _NS_PER_DAY = 86_400 * 1_000_000_000
 _NS_PER_MS = 1_000_000
@@ -82,7 +80,7 @@ class EventTime:
     max_ahead_ms: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.max_out_of_order_ms * _NS_PER_MS <= _LATEST_NS:
+        if not 0 <= self.max_out_of_order_ms * _NS_PER_MS <= LATEST_NS:
             msg = (
                 f"max_out_of_order_ms={self.max_out_of_order_ms} is out of range; "
                 "it says by how many milliseconds a row may lie behind the latest, 0 for not at all"
@@ -95,7 +93,7 @@ class EventTime:
             ("idle_after_ms", self.idle_after_ms, 1e-6),
             ("max_ahead_ms", self.max_ahead_ms, 0),
         ):
-            if given is not None and not low <= given * 1.0 <= _LATEST_NS / _NS_PER_MS:
+            if given is not None and not low <= given * 1.0 <= LATEST_NS / _NS_PER_MS:
                 msg = f"{name}={given} is out of range; pass milliseconds from {low:g} on, or None"
                 raise InputError(msg)
         for name, policy, policies in (
@@ -155,7 +153,7 @@ class EventTimeAssigner:
     """Assigns event times to the rows of one source instance, and computes its watermark.
 
     Attributes:
-        watermark_ns: all rows with a time up to this have arrived; `NO_WATERMARK_NS` at first.
+        watermark_ns: all rows with a time up to this have arrived; `WATERMARK_NONE` at first.
         late_rows: how many rows were late so far, whatever was done with them.
     """
 
@@ -167,9 +165,9 @@ class EventTimeAssigner:
         self._source = f"source {source_id!r}" + ("" if split is None else f", split {split!r}")
         self._behind_ns = event_time.max_out_of_order_ns
         # The smallest value for which `latest − behind` fits into 64 bits; no row is late then.
-        self._latest_ns = NO_WATERMARK_NS + self._behind_ns
+        self._latest_ns = WATERMARK_NONE + self._behind_ns
         self._rows = 0
-        self.watermark_ns = NO_WATERMARK_NS
+        self.watermark_ns = WATERMARK_NONE
 
     @property
     def idle_after_ns(self) -> int | None:
@@ -189,15 +187,15 @@ class EventTimeAssigner:
         """Resume from what instances kept: from the one that has come least far in event time."""
         latest_ns = min(one["latest_ns"] for one in kept)
         # Rows may have been less out of order before: see the start value.
-        self._latest_ns = max(latest_ns, NO_WATERMARK_NS + self._behind_ns)
-        self.watermark_ns = max(self._latest_ns - self._behind_ns - 1, NO_WATERMARK_NS)
+        self._latest_ns = max(latest_ns, WATERMARK_NONE + self._behind_ns)
+        self.watermark_ns = max(self._latest_ns - self._behind_ns - 1, WATERMARK_NONE)
         self.late_rows = sum(one["late_rows"] for one in kept)
         self._rows = sum(one["rows"] for one in kept)
 
     def catch_up(self, watermark_ns: int) -> None:
         """Advance to a watermark: rows with a time up to it are late from now on."""
         if watermark_ns > self.watermark_ns:
-            self._latest_ns = min(watermark_ns + self._behind_ns + 1, _LATEST_NS)
+            self._latest_ns = min(watermark_ns + self._behind_ns + 1, LATEST_NS)
             self.watermark_ns = watermark_ns
 
     def assign(self, batch: Batch, now_ns: int = 0) -> tuple[Batch, dict[str, int]]:
@@ -262,7 +260,7 @@ class EventTimeAssigner:
 
     def _range(self, ticks: int, now_ns: int) -> tuple[int, int, int]:
         """Return the earliest and the latest time that fit, and the latest one that may be used."""
-        earliest, latest = -(_LATEST_NS // ticks), _LATEST_NS // ticks
+        earliest, latest = -(LATEST_NS // ticks), LATEST_NS // ticks
         if self._max_ahead_ns is None:
             return earliest, latest, latest
         return earliest, latest, min(latest, (now_ns + self._max_ahead_ns) // ticks)
@@ -353,7 +351,7 @@ class EventTimeAssigner:
 
     def _advance(self, latest_ns: int) -> None:
         self._latest_ns = latest_ns
-        self.watermark_ns = max(latest_ns - self._behind_ns - 1, NO_WATERMARK_NS)
+        self.watermark_ns = max(latest_ns - self._behind_ns - 1, WATERMARK_NONE)
 
     def _where(self, row: int) -> str:
         return f"{self._source}, row {self._rows + row}"

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .event_time import NO_WATERMARK_NS, EventTimeAssigner
+from ..state.watermarks import WATERMARK_NONE
+from .event_time import EventTimeAssigner
 
 if TYPE_CHECKING:
     from ..transport.wire.batch import Batch
@@ -33,7 +34,7 @@ class SplitEventTimes:
 
     Attributes:
         watermark_ns: all rows with a time up to this have arrived, but for those of idle splits;
-            never goes back; `NO_WATERMARK_NS` at first.
+            never goes back; `WATERMARK_NONE` at first.
         late_rows: how many rows were late so far, whatever was done with them.
     """
 
@@ -45,7 +46,7 @@ class SplitEventTimes:
         self._idle: set[str] = set()
         self._asked_ns: int | None = None
         self.late_rows = 0
-        self.watermark_ns = NO_WATERMARK_NS
+        self.watermark_ns = WATERMARK_NONE
 
     @property
     def reads_clock(self) -> bool:

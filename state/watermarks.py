@@ -15,8 +15,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
-WATERMARK_NONE = -(2**63)
-WATERMARK_END = 2**63 - 1
+EARLIEST_NS, LATEST_NS = -(2**63), 2**63 - 1
+"""The bounds of event time."""
+
+WATERMARK_NONE = EARLIEST_NS
+WATERMARK_END = LATEST_NS
 
 WATERMARK_IDLE = WATERMARK_END - 1
 """What an idle source shows to the others, so that none of them waits for it."""

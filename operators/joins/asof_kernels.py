@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from ...state.watermarks import LATEST_NS
 from ...transport.compiling import njit
 
 __all__ = ["NONE", "answer_expired", "forget_before", "match_rows"]
 
 NONE = -1
 """In the place of a row or an owner: there is none."""
-
-_LATEST_NS = (1 << 63) - 1
 
 
 @njit(inline="always")
@@ -30,8 +29,8 @@ def _apart(later: Any, earlier: Any) -> Any:
 @njit(inline="always")
 def _later_by(time: Any, tolerance: Any) -> Any:
     """Return the time a tolerance later, or the latest there is."""
-    if _apart(_LATEST_NS, time) <= tolerance:
-        return np.int64(_LATEST_NS)
+    if _apart(LATEST_NS, time) <= tolerance:
+        return np.int64(LATEST_NS)
     return np.int64(np.uint64(time) + tolerance)
 
 
@@ -230,7 +229,7 @@ def answer_expired(
             return row, count
         answers[count, 0] = row
         answers[count, 1] = _latest_within(latest, key, right_times, time, tolerance)
-        answers[count, 2] = expires if expires < _LATEST_NS else max(time, earliest)
+        answers[count, 2] = expires if expires < LATEST_NS else max(time, earliest)
         count += 1
         left_owners[row] = NONE
         if waiting[key] == row:

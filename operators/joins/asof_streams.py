@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ...state.keys import hash_keys
 from ...state.records import RecordField, RecordLayout
 from ...state.store import KeyedStore
+from ...state.watermarks import EARLIEST_NS, LATEST_NS, WATERMARK_NONE
 from ...transport.wire.batch import Batch
 from ..process import InputOrder, InstanceContext, Output
 from .asof_join import AsOfJoin
@@ -25,7 +26,7 @@ from .asof_kernels import NONE, answer_expired, forget_before, match_rows
 from .common_keys import common_keys
 from .row_queue import RowQueue
 from .session_kernels import link_rows
-from .stream_join import LEFT, NO_WATERMARK_NS, RIGHT, QueuedJoin
+from .stream_join import LEFT, RIGHT, QueuedJoin
 
 __all__ = ["JoinAsOf"]
 
@@ -34,7 +35,6 @@ Int64s = npt.NDArray[np.int64]
 _HEADS = ("waiting", "latest")
 """What the record of a key holds: its newest left row that waits, and its newest right row."""
 
-_EARLIEST_NS, _LATEST_NS = -(1 << 63), (1 << 63) - 1
 _ANY_DISTANCE = np.uint64((1 << 64) - 1)
 _KEYS_MIN = 256
 _ANSWERS_MAX = 8192
@@ -89,7 +89,7 @@ class JoinAsOf(QueuedJoin):
     def portions(self, watermark_ns: int | None, out: Output) -> Iterator[None]:
         """Answer the rows whose tolerance has passed; free what no row can match any more."""
         if watermark_ns is None:  # no row follows
-            yield from self._expire(_LATEST_NS, out, ends=True)
+            yield from self._expire(LATEST_NS, out, ends=True)
             self._forget()
             return
         yield from self._expire(watermark_ns, out, ends=False)
@@ -101,7 +101,7 @@ class JoinAsOf(QueuedJoin):
         reach_ns = (2 if self._join.looks_ahead else 1) * tolerance_ns
         _, rights, latest, _ = self._arrays()
         rights.first = forget_before(
-            *(rights.first, rights.count, max(watermark_ns + 1 - reach_ns, _EARLIEST_NS)),
+            *(rights.first, rights.count, max(watermark_ns + 1 - reach_ns, EARLIEST_NS)),
             *(rights.times, rights.owners, latest),
         )
         self._free()
@@ -150,7 +150,7 @@ class JoinAsOf(QueuedJoin):
 
     def _without_late(self, side: int, rows: Batch, out: Output) -> Batch:
         """Return the rows without those that the watermark has passed; these are emitted."""
-        if not rows.num_rows or self._watermark_ns == NO_WATERMARK_NS:
+        if not rows.num_rows or self._watermark_ns == WATERMARK_NONE:
             return rows
         assert rows.times is not None  # checked while the topology was built
         late = rows.times <= self._watermark_ns

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ...state.keys import hash_keys
 from ...state.node_transfer import column_name, with_columns
 from ...state.records import RecordField
+from ...state.watermarks import LATEST_NS
 from ...transport.compiling import njit
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
@@ -36,7 +37,6 @@ Int64s = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
 _NONE_NS = -(1 << 63)
-_LATEST_NS = (1 << 63) - 1
 _TIME = RecordField("time", np.dtype(np.int64), _NONE_NS)
 """When the row of a key was that was passed on; `_NONE_NS` if none was."""
 
@@ -109,7 +109,7 @@ class DropDuplicates(Process, SealedSlices):
             groups.load(slots, batch)
 
     def _release_ns(self, slice_: int) -> int:
-        return min(self._slices.end_ns(slice_) - 1 + self._asked.within_ns, _LATEST_NS)
+        return min(self._slices.end_ns(slice_) - 1 + self._asked.within_ns, LATEST_NS)
 
     def _fresh(self, slices: Int64s, keys: Batch, hashes: Hashes) -> npt.NDArray[np.bool_]:
         """Return which rows are no duplicates, and note these."""

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...state.keys import hash_keys
+from ...state.watermarks import LATEST_NS, WATERMARK_NONE
 from ...transport.wire.batch import Batch
 from ..process import InputOrder, InstanceContext, Output
 from .join import Join
@@ -29,7 +30,7 @@ from .kernels import sort_by_number
 from .key_bytes import key_bytes
 from .span_loop import FoundPairs, SpanLoop, Visit, rules_of
 from .spans import WindowSpans
-from .stream_join import LEFT, NO_WATERMARK_NS, RIGHT
+from .stream_join import LEFT, RIGHT
 
 __all__ = ["JoinStreams"]
 
@@ -37,7 +38,6 @@ Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 WindowBounds: TypeAlias = tuple[int, int] | None
 
-_LATEST_NS = (1 << 63) - 1
 _EMITTED_ROWS = 8192
 """Results of several spans are emitted together, as so many rows."""
 
@@ -68,7 +68,7 @@ class JoinStreams(SpanJoin):
     def portions(self, watermark_ns: int | None, out: Output) -> Iterator[None]:
         """Free the spans that have passed; emit their rows that have joined with none."""
         if watermark_ns is None:
-            yield from self._release(_LATEST_NS, out)
+            yield from self._release(LATEST_NS, out)
             return
         yield from self._release(watermark_ns - self._join.allowed_lateness_ns, out)
         self._watermark_ns = watermark_ns
@@ -78,8 +78,8 @@ class JoinStreams(SpanJoin):
     @property
     def _patient_ns(self) -> int:
         """The watermark less the allowed lateness."""
-        if self._watermark_ns == NO_WATERMARK_NS:
-            return NO_WATERMARK_NS
+        if self._watermark_ns == WATERMARK_NONE:
+            return WATERMARK_NONE
         return self._watermark_ns - self._join.allowed_lateness_ns
 
     def _take(self, side: int, batch: Batch, out: Output) -> None:
@@ -108,7 +108,7 @@ class JoinStreams(SpanJoin):
         self, side: int, batch: Batch, slices: Int64s, out: Output
     ) -> tuple[Batch, Int64s]:
         """Return the rows without those that come too late; these are emitted."""
-        if self._watermark_ns == NO_WATERMARK_NS:
+        if self._watermark_ns == WATERMARK_NONE:
             return batch, slices
         late = self._spans.late(batch, slices, self._patient_ns)
         if not late.any():

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...state.keys import hash_keys
+from ...state.watermarks import LATEST_NS, WATERMARK_NONE
 from ..process import InputOrder, Output
 from ..windows.sessions import Sessions
 from ..windows.specifications import SessionWindow
@@ -22,7 +23,7 @@ from .common_keys import common_keys
 from .join import Join
 from .row_queue import NONE
 from .session_kernels import disown_rows, link_rows, list_rows, move_rows, pair_rows
-from .stream_join import LEFT, NO_WATERMARK_NS, RIGHT, QueuedJoin
+from .stream_join import LEFT, RIGHT, QueuedJoin
 
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
@@ -35,7 +36,6 @@ Bools = npt.NDArray[np.bool_]
 _HEADS = ("left", "right")
 """The fields of a session: its newest row of each side."""
 
-_LATEST_NS = (1 << 63) - 1
 _EMITTED_ROWS = 1 << 14
 """So many are emitted together, and taken from the disk if they are there."""
 
@@ -64,7 +64,7 @@ class JoinSessions(QueuedJoin):
     def portions(self, watermark_ns: int | None, out: Output) -> Iterator[None]:
         """Join the rows of sessions that have ended, and free them."""
         if watermark_ns is None:  # no row follows
-            yield from self._end(_LATEST_NS, out)
+            yield from self._end(LATEST_NS, out)
             self._forget()
             return
         yield from self._end(watermark_ns - self._join.allowed_lateness_ns, out)
@@ -82,7 +82,7 @@ class JoinSessions(QueuedJoin):
     # -- saving and moving --------------------------------------------------------------------
 
     def _load_side(self, side: int, rows: Batch) -> None:
-        self._add(side, rows, NO_WATERMARK_NS)
+        self._add(side, rows, WATERMARK_NONE)
 
     def _forget(self) -> None:
         if self._pool is not None:
@@ -95,7 +95,7 @@ class JoinSessions(QueuedJoin):
     @property
     def _patient_ns(self) -> int:
         """The watermark less the allowed lateness."""
-        return max(self._watermark_ns - self._join.allowed_lateness_ns, NO_WATERMARK_NS)
+        return max(self._watermark_ns - self._join.allowed_lateness_ns, WATERMARK_NONE)
 
     def _take(self, side: int, batch: Batch, out: Output) -> None:
         self._learn(side, batch.schema)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from ...state.watermarks import LATEST_NS
 from ..windows.slices import TimeSlices
 from ..windows.specifications import TimeWindow
 from .interval import TimeInterval
@@ -24,7 +25,6 @@ __all__ = ["IntervalSpans", "Spans", "WindowSpans", "spans_of"]
 
 Int64s = npt.NDArray[np.int64]
 
-_LATEST_NS = (1 << 63) - 1
 _SHORTEST_NS = 1_000_000
 _SPANS_PER_INTERVAL = 2
 
@@ -125,7 +125,7 @@ class IntervalSpans(Spans):
     def release_ns(self, side: int, span: int) -> int:
         """See `Spans.release_ns`."""
         _, upper = self.distance_ns(side)
-        return min((span + 1) * self._length - 1 + max(upper, 0), _LATEST_NS)
+        return min((span + 1) * self._length - 1 + max(upper, 0), LATEST_NS)
 
     def distance_ns(self, side: int) -> tuple[int, int]:
         """See `Spans.distance_ns`."""

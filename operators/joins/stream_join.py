@@ -14,6 +14,7 @@ from ...configs.errors import ExpressionError, InputError
 from ...state.keys import hash_keys, virtual_node_of
 from ...state.node_transfer import with_columns
 from ...state.page_file import PageFile
+from ...state.watermarks import WATERMARK_NONE
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ..portions import EmitsInPortions
@@ -29,10 +30,9 @@ if TYPE_CHECKING:
     from ...transport.wire.types import Schema
     from .equi_join import EquiJoin
 
-__all__ = ["LEFT", "NO_WATERMARK_NS", "RIGHT", "QueuedJoin", "Spillable", "StreamJoin"]
+__all__ = ["LEFT", "RIGHT", "QueuedJoin", "Spillable", "StreamJoin"]
 
 LEFT, RIGHT = 0, 1
-NO_WATERMARK_NS = -(1 << 63)
 
 SPILLED_BYTES_MIN = (256 << 10, 16 << 10)
 """Each batch and array on the disk is a mapping of its own, of which a process has 65,530 at most.
@@ -66,7 +66,7 @@ class StreamJoin(EmitsInPortions, CoProcess, SealingByDump):
         self._schemas: list[Schema | None] = [join.left, join.right]
         self._seen = [False, False]
         self._made: JoinedRows | None = None
-        self._watermark_ns = NO_WATERMARK_NS
+        self._watermark_ns = WATERMARK_NONE
         self._taken_bytes = self._spilled_bytes = 0
 
     def open(self, context: InstanceContext) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from ...configs.errors import BadRowError, InputError
 from ..arguments import names
 from ..sources.bad_rows import Bad, separate
+from ..sources.block_parser import reason_of
 from ..sources.json_lines_files import parse_objects
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class RowFormat:
                 bad = messages[part.index]
                 msg = (
                     f"topic {partition.topic!r}, partition {partition.number}, offset "
-                    f"{bad.offset()}: {_reason(part.error)}: {_preview(bad.value())}; its value "
+                    f"{bad.offset()}: {reason_of(part.error)}: {_preview(bad.value())}; its value "
                     "must be one JSON object that fits schema=; correct it, or pass "
                     "on_bad_rows='drop' to leave such messages out and count them"
                 )
@@ -262,11 +263,6 @@ def _headers(headers: Sequence[tuple[str, bytes | None]] | None) -> str | None:
         for key, value in headers
     ]
     return json.dumps(pairs, ensure_ascii=False)
-
-
-def _reason(error: Exception) -> str:
-    text = str(error).splitlines()[0].removesuffix(" in row 0").removeprefix("JSON parse error: ")
-    return text.replace(" Row #1:", "").rstrip(".")
 
 
 def _preview(value: bytes | None) -> str:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TextIO, runtime_check
 
 from ...configs.errors import OutputError, UsageError, system_reason
 from ..rows import Row, results_of
+from ..transform_bases import name_of
 from .base import CommitId, Delivery, Sink, SinkResult, SinkWriter, Staged
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class EachRow(_HandingOver):
 
     def describe(self) -> str:
         """Return the function's name."""
-        return f"each row to {_name(self.function)}"
+        return f"each row to {name_of(self.function)}"
 
 
 class _RowWriter(_HandingWriter):
@@ -159,7 +160,7 @@ class EachBatch(_HandingOver):
 
     def describe(self) -> str:
         """Return the function's name."""
-        return f"each batch to {_name(self.function)}"
+        return f"each batch to {name_of(self.function)}"
 
 
 class _BatchWriter(_HandingWriter):
@@ -183,7 +184,7 @@ class PrintSink(_HandingOver):
 
     def describe(self) -> str:
         """Return the name of the function that formats the lines."""
-        return "print" if self.format is None else f"print by {_name(self.format)}"
+        return "print" if self.format is None else f"print by {name_of(self.format)}"
 
 
 class _PrintWriter(_HandingWriter):
@@ -227,10 +228,6 @@ def _standard_output() -> TextIO:
     if stdout is None:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     return stdout
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return getattr(function, "__name__", type(function).__name__)
 
 
 def print(format: Callable[[Row], object] | None = None) -> Sink:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ...state.keys import hash_keys
 from ...state.node_transfer import column_name, with_columns
+from ...state.watermarks import WATERMARK_NONE
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ..portions import exhaust
@@ -31,7 +32,7 @@ from .grouping import SLICE
 from .overlapping_windows import OverlappingWindows
 from .sealed_windows import dated
 from .slice_stores import scan_together
-from .time_windows import NO_WATERMARK_NS, TimeWindows
+from .time_windows import TimeWindows
 from .trigger import Trigger
 from .window_results import WindowResults
 
@@ -93,7 +94,7 @@ class AggregateWindows(GroupWindows):
         self._bound(columns.inputs)
         slices = batch.column(columns.slice).data
         lateness_ns = self._asked.allowed_lateness_ns
-        if self._watermark_ns != NO_WATERMARK_NS and slices.min() < self._slices.first_open(
+        if self._watermark_ns != WATERMARK_NONE and slices.min() < self._slices.first_open(
             self._watermark_ns - lateness_ns
         ):
             msg = f"{self._context.operator_id}: a watermark came before the deltas behind it"
@@ -183,7 +184,7 @@ class AggregateWindows(GroupWindows):
         if self._asked.output_mode == "update" or not self._asked.emits_changes:
             return False
         before_ns = self._watermark_ns
-        return before_ns != NO_WATERMARK_NS and bool(
+        return before_ns != WATERMARK_NONE and bool(
             (slices < self._slices.first_unfired(before_ns)).any()
         )
 
@@ -204,7 +205,7 @@ class AggregateWindows(GroupWindows):
             return True
         first = self._slices.first_unfired(watermark_ns)
         before_ns = self._watermark_ns
-        is_new = before_ns == NO_WATERMARK_NS or first > self._slices.first_unfired(before_ns)
+        is_new = before_ns == WATERMARK_NONE or first > self._slices.first_unfired(before_ns)
         return is_new and earliest < first
 
     def _empty_memtable(self) -> None:
@@ -333,7 +334,7 @@ class AggregateWindows(GroupWindows):
         if not self._asked.emits_changes:
             return
         if self._asked.output_mode == "append":
-            if self._watermark_ns == NO_WATERMARK_NS:
+            if self._watermark_ns == WATERMARK_NONE:
                 return
             fired = slices < self._slices.first_unfired(self._watermark_ns)
             if not fired.any():

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...state.watermarks import LATEST_NS, WATERMARK_NONE
 from ..portions import exhaust
 from ..process import InstanceContext, Output
 from .aggregate_windows import AggregateWindows
 from .slices import ClockSlices
-from .time_windows import LATEST_NS, NO_WATERMARK_NS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -35,7 +35,7 @@ class ClockWindows(AggregateWindows):
         """Take the clock and the operator's name; the columns are known with the first rows."""
         super().open(context)
         self._event_watermark_ns = context.watermark_ns
-        self._watermark_ns = NO_WATERMARK_NS
+        self._watermark_ns = WATERMARK_NONE
 
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Add rows to the groups of now."""

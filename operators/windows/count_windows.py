@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from ...state.watermarks import WATERMARK_NONE
 from ...transport.compiling import njit
 from ..process import Output
 from .aggregation import Aggregation
-from .row_windows import NO_WATERMARK_NS, RowWindows
+from .row_windows import RowWindows
 from .specifications import CountWindow
 from .window_pool import NONE
 
@@ -58,7 +59,7 @@ class CountWindows(RowWindows):
         times = None
         if self._is_timed:
             times = self.pool.field("last")[full]
-            if self._watermark_ns != NO_WATERMARK_NS:
+            if self._watermark_ns != WATERMARK_NONE:
                 times = np.maximum(times, self._watermark_ns + 1)
         self._emit(full, full, full, times, out)
         self._drop(full)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ...state.node_transfer import field_columns
 from ...state.records import RecordField
+from ...state.watermarks import EARLIEST_NS, LATEST_NS
 from ...transport.compiling import njit
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
@@ -40,8 +41,7 @@ GROUPS_MAX, GROUPS_MIN = 1 << 16, 64
 """How many groups a producer may keep, and may in any case."""
 _INDEX_BYTES = 16
 """What a group takes in the index, nearly."""
-_EARLIEST_NS, _LATEST_NS = -(1 << 63), (1 << 63) - 1
-_NO_SLICE = _EARLIEST_NS
+_NO_SLICE = EARLIEST_NS
 """The slice of record 0: times that early are not taken."""
 _USED, _LIMIT, _TIME, _SHIFT = range(4)
 
@@ -96,7 +96,7 @@ class LoopGroups:
             for field in accumulator.fields
         }
         self._context = context
-        self._no_time_ns = _LATEST_NS if by_time else _EARLIEST_NS
+        self._no_time_ns = LATEST_NS if by_time else EARLIEST_NS
         self._taken_bytes = 0
         pooled = [
             number

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...state.keys import hash_keys
+from ...state.watermarks import WATERMARK_NONE
 from ...transport.wire.batch import Batch
 from .aggregation import Aggregation, evaluated_inputs
 from .block_times import NO_BLOCK_TIMES, BlockTimes, block_times
@@ -33,7 +34,6 @@ from .loop_groups import GROUPS_MAX, GROUPS_MIN, LoopGroups
 from .partial_aggregation import TABLE_BYTES_MAX
 from .reduction import Reduction
 from .slices import TimeSlices, WholeInput, slices_of
-from .time_windows import NO_WATERMARK_NS
 from .window_results import WindowResults
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class PartialWindows:
         self._groups: GroupState | None = None
         self._in_loop: LoopGroups | None = None
         self._keeps_order = False  # whether deltas must leave in the order of their rows
-        self._watermark_ns = self._passed_on_ns = NO_WATERMARK_NS
+        self._watermark_ns = self._passed_on_ns = WATERMARK_NONE
         self._rows = self._bytes = self._origin_ns = self._last_origin_ns = 0
         self._time_ns: int | None = None
         self.deltas = 0
@@ -118,7 +118,7 @@ class PartialWindows:
             if not self._has_room(nbytes):
                 return [*passed, batch]
         slices = self._slices.of(batch)
-        if self._watermark_ns != NO_WATERMARK_NS:
+        if self._watermark_ns != WATERMARK_NONE:
             first = self._slices.first_open(self._watermark_ns - self._asked.allowed_lateness_ns)
             if slices.min() < first:
                 late = slices < first
@@ -168,7 +168,7 @@ class PartialWindows:
         if not slices.has_room_for(first_ns, last_ns):
             return None
         open_to_ns = self._watermark_ns - self._asked.allowed_lateness_ns
-        if self._watermark_ns != NO_WATERMARK_NS and first_ns < slices.open_from_ns(open_to_ns):
+        if self._watermark_ns != WATERMARK_NONE and first_ns < slices.open_from_ns(open_to_ns):
             return None
         return times
 
@@ -229,7 +229,7 @@ class PartialWindows:
         Behind it the merging operator must decide as this one does which rows are late.
         """
         before_ns, self._watermark_ns = self._passed_on_ns, watermark_ns
-        if before_ns == NO_WATERMARK_NS or not isinstance(self._slices, (TimeSlices, WholeInput)):
+        if before_ns == WATERMARK_NONE or not isinstance(self._slices, (TimeSlices, WholeInput)):
             return True
         lateness_ns, slices = self._asked.allowed_lateness_ns, self._slices
         return slices.first_unfired(watermark_ns) > slices.first_unfired(before_ns) or (

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...state.keys import hash_keys
+from ...state.watermarks import WATERMARK_NONE
 from ...transport.wire.batch import Batch
 from ..keyed.changed_keys import StateVersions, latest_rows
 from ..process import InputOrder, InstanceContext, Output, Process
@@ -24,11 +25,10 @@ from .window_results import WindowResults
 if TYPE_CHECKING:
     from ...transport.wire.types import Schema
 
-__all__ = ["NO_WATERMARK_NS", "RowWindows"]
+__all__ = ["RowWindows"]
 
 Int64s = npt.NDArray[np.int64]
 
-NO_WATERMARK_NS = -(1 << 63)
 
 _COMPACTED_FROM_BYTES = 2 << 20
 _COMPACTED_FROM_SHARE = 4
@@ -51,7 +51,7 @@ class RowWindows(Process, SealedWindows):
         self._asked = aggregation
         self._groups: WindowPool | None = None
         self._versions: StateVersions | None = None
-        self._watermark_ns = NO_WATERMARK_NS
+        self._watermark_ns = WATERMARK_NONE
         self._compacted = (0, 0)  # bytes of all memory and of records, at the last time
 
     def open(self, context: InstanceContext) -> None:

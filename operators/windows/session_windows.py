@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from ...state.watermarks import LATEST_NS
 from ..portions import EmitsInPortions, exhaust, paced, pieces_of
 from ..process import Output
 from .aggregation import Aggregation
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["SessionWindows"]
 
 Int64s = npt.NDArray[np.int64]
-
-_LATEST_NS = (1 << 63) - 1
 
 
 class SessionWindows(EmitsInPortions, RowWindows):
@@ -50,7 +49,7 @@ class SessionWindows(EmitsInPortions, RowWindows):
     def portions(self, watermark_ns: int | None, out: Output) -> Iterator[None]:
         """Emit the sessions that have ended, and free those that are closed."""
         if watermark_ns is None:  # no row follows
-            yield from paced(self._go_on(_LATEST_NS, out))
+            yield from paced(self._go_on(LATEST_NS, out))
         else:
             yield from paced(self._go_on(watermark_ns, out))
             RowWindows.on_watermark(self, watermark_ns, out)

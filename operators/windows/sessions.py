@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ...state.watermarks import EARLIEST_NS, LATEST_NS
 from ...transport.compiling import njit
 from .slices import beyond_years
 from .window_pool import NONE, WindowPool
@@ -32,7 +33,6 @@ Waiting: TypeAlias = Mapping[int, Sequence[Int64s]]
 """The sessions that wait in each bucket."""
 
 _BUCKETS_PER_GAP = 8
-_EARLIEST_NS, _LATEST_NS = -(1 << 63), (1 << 63) - 1
 
 
 class Sessions:
@@ -69,7 +69,7 @@ class Sessions:
         """
         pool, times = self._pool, batch.times
         assert times is not None  # checked while the topology was built
-        highest_ns = _LATEST_NS - self._gap_ns
+        highest_ns = LATEST_NS - self._gap_ns
         if len(times) and (times.min() < -highest_ns or times.max() > highest_ns):
             beyond = (times < -highest_ns) | (times > highest_ns)
             raise beyond_years(batch, int(np.argmax(beyond)))
@@ -77,7 +77,7 @@ class Sessions:
         merges = np.empty((len(times), 2), np.int64)
         # A row is late if a session of it alone would be closed. So no session that is open begins
         # before the last row of one that is closed.
-        closed_ns = max(watermark_ns - self._lateness_ns - self._gap_ns, _EARLIEST_NS)
+        closed_ns = max(watermark_ns - self._lateness_ns - self._gap_ns, EARLIEST_NS)
         row = merged = 0
         while row < len(times):
             pool.take_spare(0)
@@ -160,7 +160,7 @@ class Sessions:
 
 def _later(times: Int64s, by_ns: int) -> Int64s:
     """Return times that much later, or the latest there is."""
-    return np.minimum(times, _LATEST_NS - by_ns) + by_ns
+    return np.minimum(times, LATEST_NS - by_ns) + by_ns
 
 
 def independent_runs(merges: Int64s) -> list[tuple[int, int]]:

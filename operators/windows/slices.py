@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...configs.errors import BadRowError, InputError
+from ...state.watermarks import LATEST_NS
 from ...transport.compiling import njit
 from .grouping import WINDOW_END, WindowedGrouping
 from .specifications import TimeWindow
@@ -40,7 +41,6 @@ __all__ = [
 Int64s = npt.NDArray[np.int64]
 
 _NS_PER_US = 1_000
-_LATEST_NS = (1 << 63) - 1
 
 
 class Slices(ABC):
@@ -114,7 +114,7 @@ class TimeSlices(Slices):
         self._window = window
         self._slide = window.slide_ns
         self._rest = window.size_ns % window.slide_ns
-        self._reaches_ns = _LATEST_NS - window.size_ns
+        self._reaches_ns = LATEST_NS - window.size_ns
         self._per_slide = 2 if self._rest else 1
         self._whole = window.size_ns // window.slide_ns
 
@@ -273,15 +273,15 @@ class WholeInput(Slices):
 
     def start_ns(self, window: int) -> int:
         """See `Slices.start_ns`."""
-        return -_LATEST_NS
+        return -LATEST_NS
 
     def end_ns(self, window: int) -> int:
         """See `Slices.end_ns`."""
-        return _LATEST_NS
+        return LATEST_NS
 
     def bounds_ns(self, windows: Int64s) -> tuple[Int64s, Int64s]:
         """See `Slices.bounds_ns`."""
-        return np.full(len(windows), -_LATEST_NS), np.full(len(windows), _LATEST_NS)
+        return np.full(len(windows), -LATEST_NS), np.full(len(windows), LATEST_NS)
 
     def first_open(self, watermark_ns: int) -> int:
         """See `Slices.first_open`."""
@@ -316,7 +316,7 @@ def _slices_of_times(times: Any, origin: Any, slide: Any, rest: Any, size: Any, 
     A division of integers takes longer than all else here: a product of floats is off by one or
     two at most, since a slide has at least 1,000 ns.
     """
-    lowest, highest = -_LATEST_NS + size, _LATEST_NS - size
+    lowest, highest = -LATEST_NS + size, LATEST_NS - size
     per_ns = 1.0 / slide
     for row in range(len(times)):
         if times[row] < lowest or times[row] > highest:

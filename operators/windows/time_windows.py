@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from ...state.watermarks import LATEST_NS, WATERMARK_NONE
 from ..portions import EmitsInPortions, paced
 from ..process import InputOrder, InstanceContext, Output, Process
 from .group_state import GroupState
@@ -19,12 +20,9 @@ from .slices import Slices, WholeInput
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
 
-__all__ = ["LATEST_NS", "NO_WATERMARK_NS", "TimeWindows"]
+__all__ = ["TimeWindows"]
 
 Int64s = npt.NDArray[np.int64]
-
-NO_WATERMARK_NS = -(1 << 63)
-LATEST_NS = (1 << 63) - 1
 
 
 class TimeWindows(EmitsInPortions, Process, SealedSlices):
@@ -45,7 +43,7 @@ class TimeWindows(EmitsInPortions, Process, SealedSlices):
     def __init__(self, slices: Slices, lateness_ns: int = 0) -> None:
         self._slices = slices
         self._lateness_ns = lateness_ns
-        self._watermark_ns = NO_WATERMARK_NS
+        self._watermark_ns = WATERMARK_NONE
         self._latest_ns: int | None = None
         self._groups: GroupState | None = None
         self._next_end_ns = LATEST_NS + 1
@@ -96,7 +94,7 @@ class TimeWindows(EmitsInPortions, Process, SealedSlices):
 
     def _without_late(self, batch: Batch, slices: Int64s, out: Output) -> tuple[Batch, Int64s]:
         """Return the rows without those all windows of which are closed; these are emitted."""
-        if self._watermark_ns == NO_WATERMARK_NS or not len(slices):
+        if self._watermark_ns == WATERMARK_NONE or not len(slices):
             return batch, slices
         first = self._slices.first_open(self._watermark_ns - self._lateness_ns)
         if slices.min() >= first:

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from whale_ray.configs.errors import BadRowError, InputError
 from whale_ray.operators.event_time import (
     LATE,
-    NO_WATERMARK_NS,
     NULL_TIME,
     TIME_AHEAD,
     TIME_OUT_OF_RANGE,
     EventTime,
     EventTimeAssigner,
 )
+from whale_ray.state.watermarks import WATERMARK_NONE
 from whale_ray.transport.wire.batch import Batch
 
 MIN, MAX = -(2**63), 2**63 - 1
@@ -210,7 +210,7 @@ def test_no_first_row_is_late_whatever_was_allowed_before_a_checkpoint_without_r
 
 def test_there_is_no_watermark_before_the_first_row() -> None:
     assigner = EventTimeAssigner(EventTime("t", 0, "ns"), "s")
-    assert assigner.watermark_ns == NO_WATERMARK_NS == MIN
+    assert assigner.watermark_ns == WATERMARK_NONE == MIN
     assigner.assign(batch([]))
     assert assigner.watermark_ns == MIN
 
@@ -324,4 +324,4 @@ def test_a_row_far_ahead_of_the_clock_is_refused_and_moves_nothing() -> None:
         "ahead of the clock than max_ahead_ms=1000 allows; correct it, allow more (None: any "
         "time), or pass on_bad_rows='drop' to leave such rows out and count them"
     )
-    assert assigner.watermark_ns == NO_WATERMARK_NS
+    assert assigner.watermark_ns == WATERMARK_NONE

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whale_ray.configs.errors import BadRowError
-from whale_ray.operators.event_time import LATE, NO_WATERMARK_NS, EventTime
+from whale_ray.operators.event_time import LATE, EventTime
 from whale_ray.operators.split_event_times import SplitEventTimes
+from whale_ray.state.watermarks import WATERMARK_NONE
 from whale_ray.transport.wire.batch import Batch
 
 BEHIND = 5
@@ -28,7 +29,7 @@ class SplitModel:
     """What is late, and the least watermark, by the definition."""
 
     def __init__(self) -> None:
-        self.watermark = NO_WATERMARK_NS
+        self.watermark = WATERMARK_NONE
         self.reached: dict[str, int] = {}
         self.idle: set[str] = set()
         self.late = 0
@@ -104,7 +105,7 @@ def test_the_least_watermark_counts_until_its_split_is_idle():
     found = SplitEventTimes(EventTime("t", 0, "ns", idle_after_ms=1), "s")
     found.observe({"a": True, "b": True}, 0)
     found.assign("a", batch([100]))
-    assert found.watermark_ns == NO_WATERMARK_NS  # b has had no row
+    assert found.watermark_ns == WATERMARK_NONE  # b has had no row
     found.assign("b", batch([50]))
     assert found.watermark_ns == 49
     for now_ns in range(0, 1_500_000, 250_000):
@@ -117,7 +118,7 @@ def test_time_in_which_nobody_asked_does_not_make_a_split_idle():
     found.observe({"a": True, "b": False}, 0)
     found.assign("a", batch([100]))
     found.observe({"a": True, "b": False}, 10**12)
-    assert found.watermark_ns == NO_WATERMARK_NS
+    assert found.watermark_ns == WATERMARK_NONE
     assert not found.idle
 
 
