@@ -41,7 +41,7 @@ def multiply(loop: LoopWriter, left: Code, right: Code) -> Code:
 
 def divide(loop: LoopWriter, left: Code, right: Code) -> Code:
     """Divide numbers as float64; by zero: null."""
-    left, right = numbers(loop, left, right)
+    numbers(loop, left, right)  # refuses others; their common type may be float32, which rounds
     left, right = (converted(loop, code, pa.float64()) for code in (left, right))
     usable = loop.let(f"{right.value} != 0.0")
     divisor = loop.let(f"{right.value} if {usable} else 1.0")

@@ -134,6 +134,14 @@ def test_random_expressions_compiled(expressions: list[Expression], batch: Batch
     _compare(CompiledChain([transform], "compiled"), [transform], batch)
 
 
+def test_a_whole_number_over_a_float32_is_not_rounded_before() -> None:
+    u32, f32 = np.array([29_289_641], np.uint32), np.array([3.0], np.float32)
+    chain = CompiledChain([MapExpressions({"x": col("u") / col("f")}, False)], "compiled")
+    passed = chain.pass_through(Batch.from_pydict({"u": u32, "f": f32}))
+    assert passed is not None and passed.rows is not None
+    assert passed.rows.column("x").to_pylist() == [29_289_641 / 3]
+
+
 def test_every_emitter_belongs_to_a_kernel() -> None:
     from importlib import import_module
 
