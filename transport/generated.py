@@ -38,10 +38,12 @@ MODULE = __name__
 """Of all functions: numba looks for that of a kept one when it loads it."""
 
 _FOLDER = "loops"
-_OPTIONS = {"nogil": True, "_nrt": False}
-"""Of all functions. They make no arrays, so those that they pass on need no counts of references:
+_OPTIONS: dict[str, object] = {"nogil": True, "_nrt": False}
+"""Of helpers. They make no arrays, so those that they pass on need no counts of references:
 these took half of the time of a loop with keys of text."""
-_OF_LOOPS = {"boundscheck": False, "error_model": "numpy"}
+_OF_LOOPS: dict[str, object] = {**_OPTIONS, "boundscheck": False, "error_model": "numpy"}
+_OF_ROWS: dict[str, object] = {"nogil": True, "boundscheck": False}
+"""Of a user's code for a row: it may make arrays, and to divide by zero is an error of Python's."""
 _KEPT_MAX = 1_000
 """How many functions are kept: each has some 100 KB in files."""
 _LOADED_MAX = 64
@@ -53,46 +55,55 @@ _told: set[str] = set()
 def compile_text(
     text: str,
     name: str,
-    signature: tuple[Any, ...],
+    signature: tuple[Any, ...] | None,
     known: Mapping[str, object],
-    helpers: tuple[str, ...],
+    helpers: tuple[str, ...] = (),
     *,
     keep: bool = True,
+    of_rows: bool = False,
 ) -> Any:
     """Return a function of a module's text, compiled or loaded by this call.
 
     Args:
         text: the module, without imports; it depends on nothing but `known`, and makes no arrays.
         name: of the function.
-        signature: numba's, of its arguments.
+        signature: numba's, of its arguments; None: each call with other types compiles or loads.
         known: the modules and functions that the text uses, by name.
         helpers: functions of the text that the function calls.
         keep: whether to keep it: the text tells all that its machine code depends on.
+        of_rows: whether it is a user's code for a row, which may make arrays, and raises what
+            Python does if it divides by zero.
 
     Raises:
         NumbaError: numba refuses it.
     """
-    path = _kept_file(text) if keep else None
+    path = _kept_file(text, of_rows) if keep else None
     is_shared = path is not None and all(isinstance(one, ModuleType) for one in known.values())
     make = _loaded if is_shared else _compiled
-    return make(path, text, name, signature, tuple(known.items()), helpers)
+    return make(path, text, name, signature, tuple(known.items()), helpers, of_rows)
 
 
 def _compiled(
     path: Path | None,
     text: str,
     name: str,
-    signature: tuple[Any, ...],
+    signature: tuple[Any, ...] | None,
     known: tuple[tuple[str, object], ...],
     helpers: tuple[str, ...],
+    of_rows: bool,
 ) -> Any:
     namespace: dict[str, Any] = {**dict(known), "__name__": MODULE}
     exec(compile(text, str(path or f"<{MODULE}>"), "exec"), namespace)  # noqa: S102 - made here
     for helper in helpers:
         namespace[helper] = njit_inner(namespace[helper], **_OPTIONS)
-    function = njit(signature, cache=path is not None, **_OPTIONS, **_OF_LOOPS)(namespace[name])
-    entry_point(function)  # compiled here, not at the first call: that is made between rows
+    function = njit(signature, cache=path is not None, **_options(of_rows))(namespace[name])
+    if signature is not None:
+        entry_point(function)  # compiled here, not at the first call: that is made between rows
     return function
+
+
+def _options(of_rows: bool) -> dict[str, object]:
+    return _OF_ROWS if of_rows else _OF_LOOPS
 
 
 _loaded = functools.lru_cache(maxsize=_LOADED_MAX)(_compiled)
@@ -116,12 +127,12 @@ def _places(folder: Path) -> list[Path]:
     return places
 
 
-def _kept_file(text: str) -> Path | None:
+def _kept_file(text: str, of_rows: bool = False) -> Path | None:
     """Return a file that holds the text; None, with a warning, if there can be none."""
     folder = _folder()
     if folder is None:
         return None
-    path = folder / _file_name(text)
+    path = folder / _file_name(text, of_rows)
     raw = text.encode()
     try:
         if path.is_file() and path.read_bytes() == raw:
@@ -174,12 +185,8 @@ def _warn_not_cached(reason: str) -> None:
         )
 
 
-def _file_name(text: str) -> str:
-    depends_on = (
-        text,
-        (_OPTIONS, _OF_LOOPS),
-        *_machine(),
-    )
+def _file_name(text: str, of_rows: bool = False) -> str:
+    depends_on = (text, (_OPTIONS, _options(of_rows)), *_machine())
     return f"loop_{hashlib.sha256(repr(depends_on).encode()).hexdigest()[:24]}.py"
 
 

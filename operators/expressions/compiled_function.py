@@ -8,24 +8,20 @@ machine code and the same result.
 from __future__ import annotations
 
 import dis
-import hashlib
 import inspect
-import pickle
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, ModuleType
 from typing import Any
 
 from ...configs.errors import ExpressionError, TopologyError
 from .expression import Expression, FunctionCall, col, lit
+from .function_parts import as_function, codes, fingerprint_of, outer_values
 
 __all__ = ["CompiledFunction", "first_reason"]
 
 _INPUT_OUTPUT = ("print", "input", "open", "exec", "eval")
 _CHANGING_MODULES = ("random", "numpy.random", "time", "datetime", "os", "sys", "secrets")
 """What they return depends on more than their arguments."""
-
-_KNOWN_MODULES = ("cmath", "math", "numba", "numpy")
-"""What they hold changes with their version alone; of other modules that is not known."""
 
 _WRITES = {
     "STORE_GLOBAL": "changes the global",
@@ -86,6 +82,11 @@ class CompiledFunction:
         return CompiledFunction, (self.function,)
 
     @property
+    def py_func(self) -> Callable[..., Any]:
+        """Return the plain function, by the name that it has in those of numba."""
+        return self.function
+
+    @property
     def dispatcher(self) -> Any:
         """What numba calls, made when first asked for; like columns, it divides by zero."""
         if self._dispatcher is None:
@@ -136,7 +137,7 @@ class CompiledFunction:
         except NumbaError as error:
             kinds = ", ".join(map(str, arguments))
             reason = first_reason(str(error))
-            outer = _outer_values(self.function)
+            outer = outer_values(self.function)
             plain = [
                 name for name in outer if repr(name) in reason and inspect.isfunction(outer[name])
             ]
@@ -153,10 +154,7 @@ class CompiledFunction:
 
         It covers the code and all outer values that the code refers to.
         """
-        parts = _parts_of(self.function, set())
-        if parts is None:
-            return None
-        return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+        return fingerprint_of(self.function)
 
     def _refuse(self, reason: str) -> None:
         msg = f"{self.__name__} {reason}"
@@ -174,35 +172,6 @@ def first_reason(text: str) -> str:
     return " ".join(lines[:2])[:200]
 
 
-def _outer_values(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return the values of other scopes that a function, or one inside it, refers to, by name."""
-    known = function.__globals__
-    names = {
-        step.argval
-        for code in _codes(function.__code__)
-        for step in dis.get_instructions(code)
-        if step.opname == "LOAD_GLOBAL" and step.argval in known
-    }
-    nonlocals = inspect.getclosurevars(function).nonlocals
-    return {**{name: known[name] for name in names}, **nonlocals}
-
-
-def _as_function(value: Any) -> Callable[..., Any] | None:
-    """Return the Python function behind what a compiled function may call; None of other values."""
-    if isinstance(value, CompiledFunction):
-        return value.function
-    plain = getattr(value, "py_func", value)
-    return plain if inspect.isfunction(plain) else None
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield a function's code, and that of the functions inside it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
-
-
 def _side_effects(function: Callable[..., Any], seen: set[int]) -> Iterator[str]:
     """Yield what a function, or one that it calls, does besides computing its result."""
     if id(function) in seen:
@@ -211,8 +180,8 @@ def _side_effects(function: Callable[..., Any], seen: set[int]) -> Iterator[str]
     code = function.__code__
     if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
         yield "yields values"
-    outer = _outer_values(function)
-    for part in _codes(code):
+    outer = outer_values(function)
+    for part in codes(code):
         yield from _side_effects_in_code(part, outer)
     for name, value in outer.items():
         if isinstance(value, ModuleType):
@@ -220,7 +189,7 @@ def _side_effects(function: Callable[..., Any], seen: set[int]) -> Iterator[str]
                 yield f"uses the module {value.__name__}"
         elif getattr(value, "__module__", None) in _CHANGING_MODULES:
             yield f"uses {name} of the module {value.__module__}"
-        elif (called := _as_function(value)) is not None:
+        elif (called := as_function(value)) is not None:
             yield from (f"calls {name}, which {what}" for what in _side_effects(called, seen))
 
 
@@ -234,37 +203,3 @@ def _side_effects_in_code(code: CodeType, outer: Mapping[str, Any]) -> Iterator[
             yield f"calls {name}"
         if operation in ("LOAD_ATTR", "LOAD_METHOD") and name == "random":
             yield "uses random numbers"
-
-
-def _parts_of(function: Callable[..., Any], seen: set[int]) -> list[Any] | None:
-    """Return all that a function's result depends on, as plain values; None if there are others."""
-    if id(function) in seen:
-        return []
-    seen.add(id(function))
-    parts: list[Any] = [
-        (one.co_code, one.co_names, one.co_varnames, one.co_freevars, _plain(one.co_consts))
-        for one in _codes(function.__code__)
-    ]
-    parts.append(function.__defaults__)
-    for name, value in sorted(_outer_values(function).items()):
-        if isinstance(value, ModuleType):
-            if value.__name__.partition(".")[0] not in _KNOWN_MODULES:
-                return None
-            parts.append((name, value.__name__, getattr(value, "__version__", "")))
-        elif (called := _as_function(value)) is not None:
-            inner = _parts_of(called, seen)
-            if inner is None:
-                return None
-            parts.append((name, inner))
-        elif type(value).__module__ in ("builtins", "numpy"):
-            try:
-                parts.append((name, pickle.dumps(value)))
-            except Exception:  # noqa: BLE001  # pickling may raise anything
-                return None
-        else:
-            return None
-    return parts
-
-
-def _plain(constants: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(one for one in constants if not isinstance(one, CodeType))

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ...configs.errors import InputError, TopologyError, UsageError
-from ...transport.compiling import njit
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Schema
 from ..expressions.compiled_function import first_reason
+from ..expressions.function_parts import fingerprint_of, outer_values
 from .handles import Handle
 from .keyed_state import KeyedState, TimerCall
 from .translation import DONE, FIRE, LEFT, Translation
@@ -221,13 +221,18 @@ class CompiledRows:
 
 def _compiled(owner: str, translation: Translation) -> Any:
     """Return the loop; its types, and so machine code, are settled by the first call."""
-    known = _LOOPS.get(translation.function)
+    function = translation.function
+    assert function is not None
+    known = _LOOPS.get(function)
     if known is None:
+        from ...transport import generated
         from .checked_integers import CHECKED
 
         numpys = {name: getattr(np, name[3:]) for name in _NUMPYS}
-        namespace = translation.namespace() | numpys | CHECKED
-        code = compile(translation.source, f"<{owner}.on_row>", "exec")
-        exec(code, namespace)  # noqa: S102 - what the user wrote, translated
-        known = _LOOPS[translation.function] = njit(boundscheck=False)(namespace["loop"])
+        namespace = {**outer_values(function), **numpys, **CHECKED}
+        made_of = fingerprint_of(function)
+        text = f"# {owner}.on_row: {made_of}\n{translation.source}"
+        keep = made_of is not None
+        known = generated.compile_text(text, "loop", None, namespace, keep=keep, of_rows=True)
+        _LOOPS[function] = known
     return known

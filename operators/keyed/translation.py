@@ -51,7 +51,7 @@ class Translation:
         emitted: the columns of its output: None for a computed one, else the input's column.
         emits_per_row: the most rows that it emits for a row.
         reads_time: whether it needs event times.
-        function: the method itself, for the names that it refers to.
+        function: the method itself, for the values that it refers to.
     """
 
     source: str = ""
@@ -60,13 +60,6 @@ class Translation:
     emits_per_row: int = 0
     reads_time: bool = False
     function: Callable[..., None] | None = None
-
-    def namespace(self) -> dict[str, Any]:
-        """Return the names that the source refers to: those of the user's module and functions."""
-        assert self.function is not None
-        cells = self.function.__closure__ or ()
-        names = zip(self.function.__code__.co_freevars, cells, strict=True)
-        return self.function.__globals__ | {name: cell.cell_contents for name, cell in names}
 
 
 def translate(

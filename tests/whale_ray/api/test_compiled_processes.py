@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
+from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -16,6 +18,8 @@ import whale_ray as whale
 from whale_ray import state
 from whale_ray.api.submission import run, submit
 from whale_ray.errors import TopologyError, UsageError, WhaleError
+from whale_ray.operators.keyed import compiled_rows
+from whale_ray.transport import generated
 
 SCHEMA = {"name": "string", "n": "int32", "x": "double", "t": "int64"}
 TENTH = 0.1
@@ -357,6 +361,50 @@ def test_numbers_without_a_sign_are_computed_exactly_or_refused() -> None:
     assert halves_of(*exact) == [(n // 2, n % 10 if n > 7 else 7) for n in exact]
     with pytest.raises(UsageError, match=r"below 2\^63, and 'n' is 9223372036854775808 in {n="):
         halves_of(3, 2**63)
+
+
+def multiplies_by(factor: Any) -> Any:
+    class Multiplies(whale.KeyedProcess):
+        seen = state.count()
+        schema = whale.Schema.of(product="int64")
+
+        @whale.compiled
+        def on_row(self, row: Any, out: Any) -> None:
+            out.emit_row(product=row.n * factor)
+
+    return Multiplies
+
+
+class Factor(IntEnum):
+    """Its values may change without the code that refers to them."""
+
+    TWO = 2
+
+
+def test_a_loop_is_kept_for_other_processes_if_it_is_known_what_it_computes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in (generated.FOLDER_VARIABLE, generated.NOT_KEPT_VARIABLE):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def found(factor: Any) -> tuple[list[int], int]:
+        """Return the products of a process that has loaded no loop, and how many it loads."""
+        compiled_rows._LOOPS.clear()
+        method = multiplies_by(factor)
+        topology = whale.Topology("products")
+        source = whale.sources.iterable([{"n": 1}, {"n": 7}], schema={"n": "int64"})
+        products = topology.source(source, id="rows").key_by("n").process(method)
+        products.sink(whale.sinks.collect(), id="out")
+        rows = run(topology).results("out").to_arrow()["product"].to_pylist()
+        (loop,) = compiled_rows._LOOPS.values()
+        return rows, sum(loop.stats.cache_hits.values())
+
+    assert found(2) == ([2, 14], 0)
+    assert found(2) == ([2, 14], 1)
+    assert found(3) == ([3, 21], 0)
+    for _ in range(2):
+        assert found(Factor.TWO) == ([2, 14], 0)
 
 
 def test_classes_of_a_script_travel_to_workers_by_value(no_leaks: None) -> None:
