@@ -56,6 +56,11 @@ class EpochAligner:
         """Whether all rings have come to the marker, so that the snapshot is due."""
         return self.epoch is not None and all(map(self._has_arrived, range(len(self._open))))
 
+    @property
+    def ended(self) -> bool:
+        """Whether all producers have ended."""
+        return not any(self._open)
+
     def row(self, ring: int, producer: int) -> None:
         """Check a frame of rows.
 

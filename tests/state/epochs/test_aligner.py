@@ -35,7 +35,9 @@ def test_an_end_counts_as_every_later_marker():
     aligner.end(0, 1)
     assert aligner.aligned
     aligner.pass_on()
+    assert not aligner.ended
     aligner.end(0, 0)
+    assert aligner.ended
     assert not aligner.aligned
 
 

@@ -478,6 +478,9 @@ def test_a_window_over_a_computed_column_of_the_event_times_name_is_refused() ->
             moved.group_by(window)
         assert str(why.value).endswith("give the computed column another name")
     stream.select(whale.col("moment").alias("moment"), "price").group_by(TEN)
+    stream.with_column("moment", whale.col("moment").cast("int64")).group_by(TEN)
+    with pytest.raises(TopologyError, match="'moment', which 'with-column-[0-9]' computes"):
+        stream.with_column("moment", whale.col("moment").cast("date")).group_by(TEN)
 
 
 def test_a_window_beyond_the_years_names_operator_and_row() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...operators.expressions.expression import Alias, Expression, FunctionCall
 from ...operators.joins.asof_join import AsOfJoin
 from ...operators.joins.deduplication import Deduplication
 from ...operators.joins.join import Join
@@ -11,6 +12,8 @@ from ...operators.windows.specifications import SessionWindow
 from ...plan.logical import MAIN, OperatorKind, OperatorNode, OutputKey
 from .registry import Registry
 
+_TYPES_OF_TIMES = ("int", "uint", "timestamp")
+"""How the families of types begin in which event times are the same."""
 _KEEPING_TIMES = (WindowedGrouping, Join, AsOfJoin, Deduplication)
 """Operators whose results have event times of the rows that they take, or of windows."""
 
@@ -59,9 +62,20 @@ def replaced_columns(registry: Registry, source: OutputKey) -> dict[str, str]:
         found |= replaced_columns(registry, feed.source)
     if isinstance(node.payload, MapExpressions):
         for name, expression in node.payload.expressions.items():
-            if expression.plain_column != name:
+            if not _keeps_times(expression, name):
                 found[name] = operator_id
     return found
+
+
+def _keeps_times(expression: Expression, column: str) -> bool:
+    """Return whether an expression is a column, or that in another type of times."""
+    while isinstance(expression, Alias):
+        expression = expression.expression
+    if isinstance(expression, FunctionCall) and expression.kernel == "casts.cast":
+        (kind,) = expression.options
+        if kind.family.startswith(_TYPES_OF_TIMES):
+            (expression,) = expression.arguments
+    return expression.plain_column == column
 
 
 def _gives_times(node: OperatorNode) -> bool:
