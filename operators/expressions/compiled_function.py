@@ -62,6 +62,7 @@ class CompiledFunction:
             )
         self._arity = len(inspect.signature(function).parameters)
         self._dispatcher: Any = None
+        self._compiled_of: str | None = None
         self._loop: Any = None
 
     def __call__(self, *columns: Expression | str | float) -> Expression:
@@ -73,6 +74,7 @@ class CompiledFunction:
         if len(columns) != self._arity:
             msg = f"{self.__name__} takes {self._arity} columns, not {len(columns)}"
             raise ExpressionError(msg)
+        self._forget_if_changed()
         arguments = tuple(col(one) if isinstance(one, str) else lit(one) for one in columns)
         places = ", ".join(f"{{{at}}}" for at in range(len(arguments)))
         return FunctionCall("user_functions.call", arguments, (self,), f"{self.__name__}({places})")
@@ -92,6 +94,7 @@ class CompiledFunction:
         if self._dispatcher is None:
             from ...transport.compiling import njit
 
+            self._compiled_of = fingerprint_of(self.function)
             self._dispatcher = njit(nogil=True, error_model="numpy")(self.function)
         return self._dispatcher
 
@@ -100,6 +103,7 @@ class CompiledFunction:
         """Return what numba takes it for in another compiled function, which may call it."""
         from numba.core import types
 
+        self._forget_if_changed()
         return types.Dispatcher(self.dispatcher)
 
     @property
@@ -152,9 +156,14 @@ class CompiledFunction:
     def fingerprint(self) -> str | None:
         """Return a text that differs if the function computes anything else; None if none is known.
 
-        It covers the code and all outer values that the code refers to.
+        It covers the code and all outer values that the code refers to, as numba has read them.
         """
-        return fingerprint_of(self.function)
+        return fingerprint_of(self.function) if self._dispatcher is None else self._compiled_of
+
+    def _forget_if_changed(self) -> None:
+        """Forget what is compiled if an outer value has changed: numba has read them for good."""
+        if self._dispatcher is not None and fingerprint_of(self.function) != self._compiled_of:
+            self._dispatcher = self._loop = None
 
     def _refuse(self, reason: str) -> None:
         msg = f"{self.__name__} {reason}"

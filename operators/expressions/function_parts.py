@@ -5,7 +5,9 @@ from __future__ import annotations
 import dis
 import hashlib
 import inspect
+import io
 import pickle
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, ModuleType
 from typing import Any
@@ -15,13 +17,16 @@ __all__ = ["as_function", "codes", "fingerprint_of", "outer_values"]
 _KNOWN_MODULES = ("cmath", "math", "numba", "numpy")
 """What they hold changes with their version alone; of other modules that is not known."""
 
+_COMPILED_OF: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+"""What each function of numba's consisted of before numba compiled it: it keeps these values."""
+
 
 def fingerprint_of(function: Callable[..., Any]) -> str | None:
     """Return a text that differs if a function computes anything else; None if none is known.
 
     It covers the code and all outer values that the code refers to.
     """
-    parts = _parts_of(function, set())
+    parts = _parts_of(function, ())
     if parts is None:
         return None
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
@@ -54,34 +59,70 @@ def codes(code: CodeType) -> Iterator[CodeType]:
             yield from codes(constant)
 
 
-def _parts_of(function: Callable[..., Any], seen: set[int]) -> list[Any] | None:
+def _parts_of(
+    function: Callable[..., Any], callers: tuple[Callable[..., Any], ...]
+) -> list[Any] | None:
     """Return all that a function's result depends on, as plain values; None if there are others."""
-    if id(function) in seen:
-        return []
-    seen.add(id(function))
+    if function in callers:
+        return [len(callers) - callers.index(function)]
     parts: list[Any] = [
         (one.co_code, one.co_names, one.co_varnames, one.co_freevars, _plain(one.co_consts))
         for one in codes(function.__code__)
     ]
-    parts.append(function.__defaults__)
-    for name, value in sorted(outer_values(function).items()):
+    outer = {**outer_values(function), "": function.__defaults__}
+    for name, value in sorted(outer.items()):
         if isinstance(value, ModuleType):
-            if value.__name__.partition(".")[0] not in _KNOWN_MODULES:
+            if not _is_known_module(value.__name__):
                 return None
-            parts.append((name, value.__name__, getattr(value, "__version__", "")))
-        elif (called := as_function(value)) is not None:
-            inner = _parts_of(called, seen)
-            if inner is None:
-                return None
-            parts.append((name, inner))
-        elif type(value).__module__ in ("builtins", "numpy"):
-            try:
-                parts.append((name, pickle.dumps(value)))
-            except Exception:  # noqa: BLE001  # pickling may raise anything
-                return None
+            part: Any = value.__name__, getattr(value, "__version__", "")
+        elif as_function(value) is not None:
+            part = _parts_of_called(value, (*callers, function))
         else:
+            part = _content_of(value)
+        if part is None:
             return None
+        parts.append((name, part))
     return parts
+
+
+def _parts_of_called(value: Any, callers: tuple[Callable[..., Any], ...]) -> Any:
+    """Return the parts of a compiled function that another one calls; None if not all are known."""
+    if inspect.isfunction(value):
+        return None  # numba calls what `overload` says in its place
+    parts = _parts_of(value.py_func, callers)
+    if parts is None or not hasattr(value, "overloads"):
+        return parts
+    parts.append(repr(value.targetoptions))
+    if not value.overloads:
+        _COMPILED_OF[value] = repr(parts)
+    return parts if _COMPILED_OF.get(value) == repr(parts) else None
+
+
+def _content_of(value: Any) -> bytes | None:
+    """Return the content of a plain value; None of others."""
+    if type(value).__module__ not in ("builtins", "numpy"):
+        return None
+    content = io.BytesIO()
+    try:
+        _ContentPickler(content).dump(value)
+    except Exception:  # noqa: BLE001  # pickling may raise anything
+        return None
+    return content.getvalue()
+
+
+class _ContentPickler(pickle.Pickler):
+    """Refuses functions and classes of other modules, which are pickled as their name alone."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """Let all others be pickled as they are."""
+        if callable(value) and not _is_known_module(getattr(value, "__module__", None) or ""):
+            msg = f"{value!r} may consist of anything"
+            raise pickle.PicklingError(msg)
+        return NotImplemented
+
+
+def _is_known_module(name: str) -> bool:
+    return name.partition(".")[0] in ("builtins", *_KNOWN_MODULES)
 
 
 def _plain(constants: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,8 +28,13 @@ __all__ = ["CompiledRows"]
 _NUMPYS = ("np_int64", "np_uint64", "np_uint8", "np_zeros")
 """What a translated loop calls numpy's functions."""
 
-_LOOPS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-"""The compiled loops of this process, by the method that they were made from."""
+_LOOPS: weakref.WeakKeyDictionary[Any, dict[str, tuple[Mapping[str, Any], Any]]]
+_LOOPS = weakref.WeakKeyDictionary()
+"""The compiled loops of this process, by the method and the text that they were made from.
+
+With each are the outer values that it was compiled with. Classes with other state may share a
+method, and then not its text.
+"""
 
 
 class CompiledRows:
@@ -223,16 +229,16 @@ def _compiled(owner: str, translation: Translation) -> Any:
     """Return the loop; its types, and so machine code, are settled by the first call."""
     function = translation.function
     assert function is not None
-    known = _LOOPS.get(function)
-    if known is None:
+    made_of, values = fingerprint_of(function), outer_values(function)
+    text = f"# {owner}.on_row: {made_of}\n{translation.source}"
+    known, loop = _LOOPS.setdefault(function, {}).get(text, ({}, None))
+    if loop is None or any(value is not known[name] for name, value in values.items()):
         from ...transport import generated
         from .checked_integers import CHECKED
 
         numpys = {name: getattr(np, name[3:]) for name in _NUMPYS}
-        namespace = {**outer_values(function), **numpys, **CHECKED}
-        made_of = fingerprint_of(function)
-        text = f"# {owner}.on_row: {made_of}\n{translation.source}"
+        namespace = {**values, **numpys, **CHECKED}
         keep = made_of is not None
-        known = generated.compile_text(text, "loop", None, namespace, keep=keep, of_rows=True)
-        _LOOPS[function] = known
-    return known
+        loop = generated.compile_text(text, "loop", None, namespace, keep=keep, of_rows=True)
+        _LOOPS[function][text] = values, loop
+    return loop

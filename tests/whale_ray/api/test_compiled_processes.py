@@ -397,7 +397,7 @@ def test_a_loop_is_kept_for_other_processes_if_it_is_known_what_it_computes(
         products = topology.source(source, id="rows").key_by("n").process(method)
         products.sink(whale.sinks.collect(), id="out")
         rows = run(topology).results("out").to_arrow()["product"].to_pylist()
-        (loop,) = compiled_rows._LOOPS.values()
+        ((_, loop),) = next(iter(compiled_rows._LOOPS.values())).values()
         return rows, sum(loop.stats.cache_hits.values())
 
     assert found(2) == ([2, 14], 0)
@@ -405,6 +405,43 @@ def test_a_loop_is_kept_for_other_processes_if_it_is_known_what_it_computes(
     assert found(3) == ([3, 21], 0)
     for _ in range(2):
         assert found(Factor.TWO) == ([2, 14], 0)
+
+
+class Totals(whale.KeyedProcess):
+    """Emits totals, multiplied; classes derived from it keep other totals."""
+
+    total: Any = state.min("int8")
+    schema = whale.Schema.of(total="int64")
+
+    @whale.compiled
+    def on_row(self, row: Any, out: Any) -> None:
+        self.total.add(row.n)
+        out.emit_row(total=self.total.get() * MULTIPLIED_BY)
+
+
+MULTIPLIED_BY = 2
+
+
+def test_a_loop_is_that_of_its_class_and_of_the_values_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Greatest(Totals):
+        seen = state.count()
+        total = state.max("int64")
+
+    rows = [{"key": 1, "n": n} for n in (3, 100, 7)]
+
+    def found(method: Any) -> list[int]:
+        topology = whale.Topology("totals")
+        source = whale.sources.iterable(rows, schema={"key": "int64", "n": "int64"})
+        totals = topology.source(source, id="rows").key_by("key").process(method)
+        totals.sink(whale.sinks.collect(), id="out")
+        return run(topology).results("out").to_arrow()["total"].to_pylist()
+
+    assert found(Totals) == [6, 6, 6]
+    assert found(Greatest) == [6, 200, 200]
+    monkeypatch.setattr(sys.modules[__name__], "MULTIPLIED_BY", 3)
+    assert found(Totals) == [9, 9, 9]
 
 
 def test_classes_of_a_script_travel_to_workers_by_value(no_leaks: None) -> None:
