@@ -260,6 +260,8 @@ class CsvSource(TextSource):
             quoted_strings_can_be_null=False,
         )
         read = pc.ReadOptions(column_names=names, use_threads=False, block_size=_BLOCK_BYTES_MAX)
+        if not data.endswith((b"\n", b"\r")):  # else Arrow takes an empty last field for quoted if
+            data += b"\n"  # the one before is
         return pc.read_csv(pa.BufferReader(data), read, layout, convert)
 
     def _layout(self, columns: int) -> pc.ParseOptions:

@@ -58,6 +58,12 @@ def test_quoted_and_unquoted_emptiness_differ(tmp_path: Path) -> None:
     assert [row["x"] for row in rows_of(source)] == ["", None, None]
 
 
+@pytest.mark.parametrize("end", ["", "\n", "\r"])
+def test_an_empty_last_field_is_a_null_whatever_ends_the_file(tmp_path: Path, end: str) -> None:
+    path = put(tmp_path / "a.csv", f'x,y,z\n1,"a",b\n2,"a",{end}')
+    assert [row["z"] for row in rows_of(sources.csv(path))] == ["b", None]
+
+
 def test_a_single_column_may_hold_empty_lines(tmp_path: Path) -> None:
     path = put(tmp_path / "a.csv", "x\n1\n\n3\n")
     assert rows_of(sources.csv(path)) == [{"x": 1}, {"x": None}, {"x": 3}]
