@@ -232,7 +232,7 @@ def _compiled(owner: str, translation: Translation) -> Any:
     made_of, values = fingerprint_of(function), outer_values(function)
     text = f"# {owner}.on_row: {made_of}\n{translation.source}"
     known, loop = _LOOPS.setdefault(function, {}).get(text, ({}, None))
-    if loop is None or any(value is not known[name] for name, value in values.items()):
+    if loop is None or any(value is not known.get(name) for name, value in values.items()):
         from ...transport import generated
         from .checked_integers import CHECKED
 

@@ -80,8 +80,11 @@ class JobRunner(ABC):
     def reconfigure(self, request: ReconfigurationRequest) -> None:
         """Request other multicast trees or another addressing, if the job still runs."""
 
-    def stop_with_savepoint(self) -> None:
-        """Request the end of the job after a savepoint; UsageError without checkpoints."""
+    def stop_with_savepoint(self) -> bool:
+        """Request the end of the job after a savepoint; UsageError without checkpoints.
+
+        False if there is no answer yet, since the job is just starting: ask again.
+        """
         raise UsageError(_NO_SAVEPOINTS)
 
     def request_savepoint(self) -> int | None:
@@ -298,10 +301,26 @@ class Job:
         if self._outcome is None:
             self._asked_to_stop = True
             if savepoint:
-                self._runner.stop_with_savepoint()
+                timeout_s = self._stop_with_savepoint(timeout_s)
             else:
                 self._runner.stop(drain)
         return self.wait(timeout_s)
+
+    def _stop_with_savepoint(self, timeout_s: float | None) -> float | None:
+        """Request it until there is an answer; return how much of the time to wait is left."""
+        clock = SystemClock()
+        begin_ns = clock.monotonic_ns()
+        left_s = timeout_s
+        while not self._runner.stop_with_savepoint():
+            if left_s == 0:
+                msg = (
+                    f"job {self.name!r} is still starting after {timeout_s:g} s; it stops, with a"
+                    " savepoint, once it runs"
+                )
+                raise TimeoutError(msg)
+            if timeout_s is not None:
+                left_s = max(0.0, timeout_s - (clock.monotonic_ns() - begin_ns) / 1e9)
+        return left_s
 
     def savepoint(self, timeout_s: float | None = None) -> str:
         """Take a savepoint while the job runs on; return its path, for `restore=`.

@@ -191,7 +191,7 @@ class _ControllerRunner(JobRunner):
     def __init__(self, job_id: str, controller: ActorHandle[Any]) -> None:
         self._job_id = job_id
         self._controller = controller
-        self._asked: Any = None  # for a savepoint, without an answer yet
+        self._asked: dict[str, Any] = {}  # calls without an answer yet, by the method
 
     def metrics(self) -> JobMetrics:
         """Return the newest counters; empty if the controller does not answer."""
@@ -209,18 +209,30 @@ class _ControllerRunner(JobRunner):
         """See `JobRunner.reconfigure`."""
         _answer_of(self._controller.reconfigure.remote(pickle.dumps(request)))
 
-    def stop_with_savepoint(self) -> None:
+    def stop_with_savepoint(self) -> bool:
         """See `JobRunner.stop_with_savepoint`."""
-        asked = self._controller.stop_with_savepoint.remote()
-        while not _has_answer(asked):
-            pass
-        _answer_of(asked)
+        ended = self._ended_call("stop_with_savepoint")
+        if ended is not None:
+            _answer_of(ended)
+        return ended is not None
 
     def request_savepoint(self) -> int | None:
         """See `JobRunner.request_savepoint`."""
-        asked = self._asked or self._controller.request_savepoint.remote()
-        self._asked = None if _has_answer(asked) else asked
-        return None if self._asked else int(_answer_of(asked))
+        ended = self._ended_call("request_savepoint")
+        return None if ended is None else int(_answer_of(ended))
+
+    def _ended_call(self, method: str) -> Any:
+        """Call a method of the controller, unless a call of it has no answer yet; wait a while.
+
+        Ray keeps calls of an actor that is being created, or restarted. That may take minutes, such
+        as with packages in its runtime environment. So this returns None if there is no answer.
+        """
+        call = self._asked.pop(method, None) or getattr(self._controller, method).remote()
+        done, _ = ray.wait([call], timeout=_ANSWER_TIMEOUT_S)
+        if done:
+            return call
+        self._asked[method] = call
+        return None
 
     def savepoint_of(self, number: int) -> str | None:
         """See `JobRunner.savepoint_of`; None, too, if the controller does not answer."""
@@ -359,15 +371,6 @@ class DetachedRunner(_ControllerRunner):
 
 def _reason(error: BaseException) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), repr(error))
-
-
-def _has_answer(call: Any) -> bool:
-    """Wait a while for an answer: Ray keeps calls of an actor that is being created, or restarted.
-
-    That may take minutes, such as with packages in its runtime environment.
-    """
-    done, _ = ray.wait([call], timeout=_ANSWER_TIMEOUT_S)
-    return bool(done)
 
 
 def _answer_of(call: Any) -> Any:

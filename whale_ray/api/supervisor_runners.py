@@ -32,9 +32,10 @@ class SupervisorRunner(JobRunner):
         """See `JobRunner.reconfigure`."""
         self._supervisor.reconfigure(request)
 
-    def stop_with_savepoint(self) -> None:
+    def stop_with_savepoint(self) -> bool:
         """See `JobRunner.stop_with_savepoint`."""
         self._supervisor.stop_with_savepoint()
+        return True
 
     def request_savepoint(self) -> int:
         """See `JobRunner.request_savepoint`."""

@@ -407,6 +407,35 @@ def test_a_loop_is_kept_for_other_processes_if_it_is_known_what_it_computes(
         assert found(Factor.TWO) == ([2, 14], 0)
 
 
+class Signless(whale.KeyedProcess):
+    seen = state.count()
+    schema = whale.Schema.of(n="int64")
+
+    @whale.compiled
+    def on_row(self, row: Any, out: Any) -> None:
+        out.emit_row(n=abs(row.n) * Factor.TWO)
+
+
+@whale.compiled
+def tenfold(n: Any) -> Any:
+    return 10 * n
+
+
+def test_a_loop_is_compiled_anew_once_a_name_of_pythons_is_a_users(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def found() -> list[int]:
+        topology = whale.Topology("signless")
+        source = whale.sources.iterable([{"n": -3}], schema={"n": "int64"})
+        numbers = topology.source(source, id="rows").key_by("n").process(Signless)
+        numbers.sink(whale.sinks.collect(), id="out")
+        return run(topology).results("out").to_arrow()["n"].to_pylist()
+
+    assert found() == [6]
+    monkeypatch.setattr(sys.modules[__name__], "abs", tenfold, raising=False)
+    assert found() == [-60]
+
+
 class Totals(whale.KeyedProcess):
     """Emits totals, multiplied; classes derived from it keep other totals."""
 

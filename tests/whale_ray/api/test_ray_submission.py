@@ -151,5 +151,8 @@ def test_a_savepoint_is_waited_for_while_the_controller_is_being_created(
     runner.state = lambda: "starting"
     assert Job("job", "job", runner).savepoint() == "of 4"
     assert asked == ["call 1"], "each further one would be another savepoint"
-    runner.stop_with_savepoint()
+    job = Job("job", "job", runner)
+    with pytest.raises(TimeoutError, match="still starting after 0 s; it stops, with a savepoint"):
+        job.stop(timeout_s=0, savepoint=True)
+    assert runner.stop_with_savepoint()
     assert (waits, asked) == ([], ["call 1", "call 2"])
