@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from html import escape
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -62,7 +62,13 @@ _INSTEAD = {
 
 
 class JobRunner(ABC):
-    """Runs a job, in this process or elsewhere, and reports about it."""
+    """Runs a job, in this process or elsewhere, and reports about it.
+
+    Attributes:
+        outlives_process: whether the job goes on when this process is told to stop.
+    """
+
+    outlives_process = False
 
     @abstractmethod
     def state(self) -> str:
@@ -107,7 +113,7 @@ class JobRunner(ABC):
 
 
 class Job:
-    """The handle of a running or ended job. `submit` and `run` return it.
+    """The handle of a running or ended job. `submit`, `run` and `attach` return it.
 
     Attributes:
         id: the unique id of the job.
@@ -188,7 +194,8 @@ class Job:
 
         Ctrl-C (and SIGTERM) drain the job: its sources end, and all rows read so far are processed.
         A second Ctrl-C cancels it. A warning is logged if a bounded job was drained or any job
-        cancelled, and not by `stop` of this handle: its output lacks rows.
+        cancelled, and not by `stop` of this handle: its output lacks rows. A job that outlives this
+        process (`detach=True`, `attach`) is left as it is by Ctrl-C, which only ends the waiting.
 
         Args:
             timeout_s: how long to wait, in seconds; None: without limit.
@@ -202,10 +209,15 @@ class Job:
         Raises:
             WhaleError: the error with which the job failed.
             TimeoutError: the job has not ended within `timeout_s`; it continues to run.
+            UsageError: a job that outlives this process had ended before.
         """
         waited_s = 0.0
         lines = Watch(self.name, watch, interval_s)
-        with draining_signals(self.stop_from_signal), closing(lines):
+        left_alone = self._runner.outlives_process
+        with (
+            nullcontext() if left_alone else draining_signals(self.stop_from_signal),
+            closing(lines),
+        ):
             while (outcome := self._join(_POLL_S)) is None:
                 waited_s += _POLL_S
                 if lines.due(waited_s):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -45,8 +46,10 @@ from ..plan.logical import LogicalPlan, OperatorKind
 from ..plan.preflight import unbounded_sources
 from ..plan.requests import ClusterNode, worker_demands
 from ..ray_bridge.session import RaySession, check_outlives_process, connect_ray
+from ..transport.clock import SystemClock
 from .checkpoints import forget_saved, save_for_resume
 from .cluster_options import RayOptions
+from .ended_jobs import describe_ended
 from .job import Job, JobRunner
 
 Assign = Callable[[Settings, Sequence[ClusterNode]], Assignment]
@@ -97,8 +100,10 @@ def submit_to_ray(
         undo.callback(kill_all, actors)
         controller = _create_controller(assignment, ids, room, options, session.dashboard_url)
         undo.callback(kill_all, [controller])
+        if detach:
+            _start_detached(controller)
         runner = (
-            DetachedRunner(job_id, controller)
+            DetachedRunner(job_id, controller, session)
             if detach
             else RayRunner(job_id, controller, actors, plan.workers, session, room, follows)
         )
@@ -327,28 +332,39 @@ class RayRunner(_ControllerRunner):
         return self._outcome
 
 
-class DetachedRunner(_ControllerRunner):
-    """A job that outlives this process; its outcome is not reported, only its output remains."""
+def _start_detached(controller: ActorHandle[Any]) -> None:
+    """Start a detached job; raises the WhaleError with which it fails before it runs."""
+    try:
+        ray.get(controller.start_detached.remote())
+    except ActorUnavailableError:
+        pass  # the controller died, not the job: Ray restarts it, and it goes on by itself
+    except RayTaskError as error:
+        if isinstance(error.cause, WhaleError):
+            raise error.cause from None
+        raise
+    except RuntimeEnvSetupError as error:
+        msg = f"Ray cannot set the runtime_env up: {_reason(error)}"
+        raise ResourceError(msg) from error
+    finally:
+        # With retries Ray would print that a controller that has ended is dead.
+        controller.leave.options(max_task_retries=0).remote()
 
-    def __init__(self, job_id: str, controller: ActorHandle[Any]) -> None:
+
+class DetachedRunner(_ControllerRunner):
+    """A job on Ray that runs on without this process, which asks how it ends only in `join`."""
+
+    outlives_process = True
+
+    def __init__(self, job_id: str, controller: ActorHandle[Any], session: RaySession) -> None:
         super().__init__(job_id, controller)
-        try:
-            ray.get(controller.start_detached.remote())
-        except ActorUnavailableError:
-            pass  # the controller died, not the job: Ray restarts it, and it goes on by itself
-        except RayTaskError as error:
-            if isinstance(error.cause, WhaleError):
-                raise error.cause from None
-            raise
-        except RuntimeEnvSetupError as error:
-            msg = f"Ray cannot set the runtime_env up: {_reason(error)}"
-            raise ResourceError(msg) from error
-        finally:
-            # With retries Ray would print that a controller that has ended is dead.
-            controller.leave.options(max_task_retries=0).remote()
+        self._session = session
+        self._me = secrets.token_hex(8)  # as a follower of the job
+        self._outcome: JobOutcome | None = None
 
     def state(self) -> str:
         """Return the job's state, or "gone" after its end."""
+        if self._outcome is not None:
+            return self._outcome.state
         try:
             return str(ray.get(self._controller.state.remote(), timeout=_ANSWER_TIMEOUT_S))
         except (ActorUnavailableError, GetTimeoutError):
@@ -361,12 +377,27 @@ class DetachedRunner(_ControllerRunner):
         self._controller.stop.remote(drain)
 
     def join(self, timeout_s: float) -> JobOutcome | None:
-        """Raise UsageError: a detached job cannot be waited for."""
-        msg = (
-            f"job {self._job_id!r} is detached; see `whale-ray list`, end it with "
-            f"`whale-ray stop {self._job_id}`, and find its output where its sinks publish"
-        )
-        raise UsageError(msg)
+        """See `JobRunner.join`; raises UsageError if the job ended before this process asked."""
+        if self._outcome is None:
+            try:
+                asked = self._controller.outcome.options(max_task_retries=0).remote(self._me)
+                packed = ray.get(asked, timeout=_ANSWER_TIMEOUT_S)
+            except (ActorUnavailableError, GetTimeoutError):
+                packed = None  # the controller is being restarted
+            except RayError as error:
+                ended = describe_ended(self._job_id) or f"job {self._job_id!r} has ended"
+                msg = f"{ended}, before this process asked; its output is where its sinks publish"
+                raise UsageError(msg) from error
+            if packed is None:
+                SystemClock().sleep_ns(round(timeout_s * 1e9))
+                return None
+            outcome = pickle.loads(packed)  # noqa: S301  # from our own controller
+            assert isinstance(outcome, JobOutcome)
+            self._outcome = outcome
+            told = self._controller.has_outcome.options(max_task_retries=0).remote(self._me)
+            ray.wait([told], timeout=_ANSWER_TIMEOUT_S)  # before the connection is closed
+            self._session.close()
+        return self._outcome
 
 
 def _reason(error: BaseException) -> str:

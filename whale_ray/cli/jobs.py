@@ -1,4 +1,4 @@
-"""`whale-ray list` and `whale-ray stop`: jobs on a running Ray."""
+"""`whale-ray list`, `attach` and `stop`: jobs on a running Ray."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Collection
 from typing import Any
 
 from ..configs.errors import UsageError
+from .checkpoints import Finish
 
 
 def add_list(commands: Any) -> None:
@@ -22,12 +23,28 @@ def add_list(commands: Any) -> None:
     command.set_defaults(function=_list)
 
 
+def add_attach(commands: Any, finish: Finish) -> None:
+    """Add `attach`; `finish` waits for the end of the job."""
+    command = commands.add_parser(
+        "attach", help="follow a job on Ray to its end, from anywhere; Ctrl-C leaves it running"
+    )
+    _add_job(command)
+    command.add_argument("--watch", action="store_true", help="print what every operator does")
+    command.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    _add_address(command)
+    command.set_defaults(detach=False, function=lambda parsed: _attach(parsed, finish))
+
+
+def _attach(parsed: argparse.Namespace, finish: Finish) -> int:
+    from ..api.attaching import attach
+
+    return finish(attach(parsed.job, address=parsed.address), parsed)
+
+
 def add_stop(commands: Any) -> None:
     """Add `stop`."""
     command = commands.add_parser("stop", help="drain a job on Ray: what it has read is published")
-    command.add_argument(
-        "job", metavar="JOB", help="its id or name, as `whale-ray list` shows them"
-    )
+    _add_job(command)
     command.add_argument("--now", action="store_true", help="cancel it instead of draining it")
     command.add_argument(
         "--savepoint",
@@ -37,6 +54,12 @@ def add_stop(commands: Any) -> None:
     command.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS")
     _add_address(command)
     command.set_defaults(function=_stop)
+
+
+def _add_job(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "job", metavar="JOB", help="its id or name, as `whale-ray list` shows them"
+    )
 
 
 def _add_address(command: argparse.ArgumentParser) -> None:

@@ -62,9 +62,10 @@ def build_parser() -> argparse.ArgumentParser:
     doctor.set_defaults(function=_doctor)
     compiling.add_compile(commands)
     jobs.add_list(commands)
+    jobs.add_attach(commands, _finish_followed)
     jobs.add_stop(commands)
     checkpoints.add_savepoint(commands)
-    checkpoints.add_resume(commands, _finish_resumed)
+    checkpoints.add_resume(commands, _finish_followed)
     state.add_state(commands)
     listing = commands.add_parser("settings", help="list all settings: default, range, effect")
     listing.set_defaults(function=_settings)
@@ -148,7 +149,7 @@ def _doctor(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _finish_resumed(job: Job, parsed: argparse.Namespace) -> int:
+def _finish_followed(job: Job, parsed: argparse.Namespace) -> int:
     return running.finish_job(running.follow_job(job, parsed), parsed)
 
 

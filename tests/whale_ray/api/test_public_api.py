@@ -18,7 +18,7 @@ PUBLIC = [
     "AggregateFunction", "Batch", "CoProcess", "ConnectedStream", "Explanation", "Expression",
     "GroupedRows", "GroupedStream", "InstanceContext", "Job", "KeyedCoProcess", "KeyedProcess",
     "Output", "Process", "Row", "Schema", "Settings", "SinkHandle", "Stream", "Topology",
-    "__version__", "col", "columns", "compiled", "count_window", "errors", "functions",
+    "__version__", "attach", "col", "columns", "compiled", "count_window", "errors", "functions",
     "interval", "lit", "load_settings", "processing_time", "read_state", "resume",
     "run", "session_window", "sinks", "sources", "state", "submit", "testing", "transports",
     "when", "window",

@@ -33,8 +33,8 @@ MILEAGE = f"{USER_CODE / 'mileage.py'}:topology"
 FAILING = f"{USER_CODE / 'mileage.py'}:failing"
 SUITES = "transport, rows, streaming, checkpoints, ride-hailing, one-to-many, dynamic, "
 SUITES += "optimizer, options-market"
-COMMANDS = "run, explain, bench, simulate, optimize, doctor, compile, list, stop, savepoint, "
-COMMANDS += "resume, state, settings, ui, metrics, completion"
+COMMANDS = "run, explain, bench, simulate, optimize, doctor, compile, list, attach, stop, "
+COMMANDS += "savepoint, resume, state, settings, ui, metrics, completion"
 
 
 @pytest.fixture(autouse=True)

@@ -29,6 +29,7 @@ from ...tasks.printed import Fetched
 from ...transport.clock import SystemClock
 from ..envelope import unseal
 from ..signals import leave_stops_to_the_controller
+from .followers import Followers
 from .ray_fleet import NAMESPACE, RayFleet, kill_all, member_name
 from .ray_journal import RayJournal, fetch_envelope, forget
 from .ray_metrics import INTERVAL_S, RayExport
@@ -85,6 +86,8 @@ class ControllerActor:
         self._ran = threading.Event()  # and so has ended
         self._failure: WhaleError | None = None
         self._left = threading.Event()  # by the driver
+        self._followers = Followers()
+        self._outcome: bytes | None = None  # pickled
         self._output: ActorOutput | None = None
         try:
             envelope = fetch_envelope(job_id)
@@ -117,7 +120,9 @@ class ControllerActor:
         Ray calls it again when it has restarted the actor; the job then continues where it was.
         """
         try:
-            return cloudpickle.dumps(self._run())
+            self._outcome = cloudpickle.dumps(self._run())
+            self._followers.wait()  # its driver ends this actor once it has the outcome
+            return self._outcome
         finally:
             self._ended.set()
             if self._output is not None:
@@ -128,6 +133,19 @@ class ControllerActor:
         if self._output is None:
             return Fetched(last_answer, (), closed=True)
         return self._output.fetch(last_answer)
+
+    def outcome(self, follower: str) -> bytes | None:
+        """Return the pickled outcome; None while the job runs: ask again soon.
+
+        Any driver may ask, by a name of its own, and then calls `has_outcome`: the actor stays for
+        a limited time until it has.
+        """
+        self._followers.ask(follower)
+        return self._outcome
+
+    def has_outcome(self, follower: str) -> None:
+        """Learn that a driver has the outcome."""
+        self._followers.leave(follower)
 
     def _run(self) -> JobOutcome:
         if self._supervisor is None:
@@ -186,6 +204,7 @@ class ControllerActor:
         try:
             outcome = self._run()
             self._failure = outcome.error
+            self._outcome = cloudpickle.dumps(outcome)
             how = outcome.state if outcome.error is None else f"{outcome.state}: {outcome.error}"
             _log.warning(
                 "job %s %s", self._job_id, how
@@ -194,6 +213,7 @@ class ControllerActor:
             with ExitStack() as last:  # run each of these, the last one first, even if others raise
                 last.callback(self._ended.set)
                 last.callback(self._end_myself)
+                last.callback(self._followers.wait)
                 last.callback(self._left.wait, _LEAVE_S)
                 last.callback(self._ran.set)
                 if self._group is not None:

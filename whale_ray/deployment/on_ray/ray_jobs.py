@@ -39,7 +39,7 @@ def list_jobs(address: str | None) -> list[RunningJob]:
             job_id = job_of(entry["name"])
             if entry["namespace"] != NAMESPACE or job_id is None:
                 continue
-            controller = _controller_of(job_id)
+            controller = controller_of(job_id)
             if controller is None:
                 continue
             try:
@@ -61,7 +61,7 @@ def take_savepoint(named: str, address: str | None, timeout_s: float) -> str:
     clock = SystemClock()
     until_ns = clock.monotonic_ns() + round(timeout_s * 1e9)
     with connect_ray(address or "auto"):
-        controller = _controller_of(job_id)
+        controller = controller_of(job_id)
         try:
             number: int | None = None
             while controller is not None and clock.monotonic_ns() < until_ns:
@@ -100,7 +100,7 @@ def stop_job(named: str, how: HowToStop, address: str | None, timeout_s: float) 
     clock = SystemClock()
     until_ns = clock.monotonic_ns() + round(timeout_s * 1e9)
     with connect_ray(address or "auto"):
-        while (controller := _controller_of(job_id)) is not None:
+        while (controller := controller_of(job_id)) is not None:
             left_s = max(0.0, (until_ns - clock.monotonic_ns()) / 1e9)
             if not _end(controller, how, left_s):
                 msg = f"job {job_id!r} has not ended within {timeout_s:g} s; try stop --now"
@@ -134,7 +134,7 @@ def _end(controller: ActorHandle[Any], how: HowToStop, timeout_s: float) -> bool
     return bool(done)
 
 
-def _controller_of(job_id: str) -> ActorHandle[Any] | None:
+def controller_of(job_id: str) -> ActorHandle[Any] | None:
     """Return a job's controller; None if the job has ended since it was listed."""
     try:
         return ray.get_actor(controller_name(job_id), namespace=NAMESPACE)

@@ -14,7 +14,7 @@ from tests.whale_ray.api.test_checkpoints import COUNT, GATE, OFTEN, numbers, un
 from tests.whale_ray.user_code.gated_numbers import expected
 from whale_ray.deployment.on_ray.ray_controller import controller_name
 from whale_ray.deployment.on_ray.ray_fleet import NAMESPACE
-from whale_ray.deployment.on_ray.ray_jobs import stop_job, take_savepoint
+from whale_ray.deployment.on_ray.ray_jobs import take_savepoint
 
 pytestmark = pytest.mark.ray
 
@@ -46,7 +46,10 @@ def test_a_detached_job_survives_its_controller_and_a_worker_and_is_resumed(
     assert kept.exists()
     kill_controller(cluster, job)
     assert Path(job.savepoint(60)).exists()  # of the controller that took over
-    stop_job(job.id, "savepoint", "auto", 60)
+    again = whale.attach(job.name)  # as another driver would
+    assert again.metrics().checkpoints is not None
+    assert again.stop(savepoint=True, timeout_s=60).state == "stopped"
+    assert Path(again.outcome().checkpoint).exists()
     assert visible(tmp_path) == expected(GATE)
     (tmp_path / "go").touch()
     second = whale.resume(state, address="auto", workers=2)

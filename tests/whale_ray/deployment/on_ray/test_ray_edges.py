@@ -301,7 +301,7 @@ def test_a_controller_that_dies_while_its_job_is_stopped(
     job = whale.submit(scanning("dying", 1, source=endless()), workers=1)
     await_state(job, "running")
     found = []
-    look = ray_jobs._controller_of
+    look = ray_jobs.controller_of
 
     def found_just_before_it_dies(job_id: str) -> Any:
         controller = look(job_id)
@@ -310,7 +310,7 @@ def test_a_controller_that_dies_while_its_job_is_stopped(
         found.append(controller)
         return controller
 
-    monkeypatch.setattr(ray_jobs, "_controller_of", found_just_before_it_dies)
+    monkeypatch.setattr(ray_jobs, "controller_of", found_just_before_it_dies)
     monkeypatch.setattr(ray_jobs, "list_jobs", lambda _: [RunningJob(job.id, "dying", "running")])
     assert stop_job("dying", "now", None, 60) == job.id
     assert found[0] is not None and found[-1] is None
