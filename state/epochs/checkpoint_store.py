@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ...configs.errors import DamagedCheckpointError, InputError
 from ...transport.clock import Clock, SystemClock
-from .claim import Claim
+from .claim import Claim, check_not_in_use
 from .claim_rules import refusal_of_folder
 from .manifest import (
     ChunkFile,
@@ -134,11 +134,17 @@ class CheckpointStore:
             claim.start_beating()
         return claim
 
+    def check_claimable(
+        self, job: str, topology: str, restore: RestorePoint | None, *, take_over: bool
+    ) -> None:
+        """Raise what `take_claim` would raise, as far as that is certain without taking it."""
+        if not take_over:
+            check_not_in_use(self._files, job, SystemClock())
+        self._begin_from(job, topology, restore)
+
     def check_new(self, job: str, topology: str, *, take_over: bool = False) -> None:
         """Raise what `take_claim` would raise for a job that restores nothing."""
-        if self._newest(None) is None:
-            return
-        if take_over:  # the claim of a job that is alive stays its own
+        if take_over or self._newest(None) is None:  # a job that is alive keeps its claim
             self._begin_from(job, topology, None)
         else:
             self.take_claim(job, topology, beats=False).close()

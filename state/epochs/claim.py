@@ -17,7 +17,7 @@ from .local_files import LocalFiles
 from .store_files import StoreFiles
 from .store_names import CLAIMS, LOCK, NEWEST, claim_name, claim_number
 
-__all__ = ["Claim", "claim_numbers"]
+__all__ = ["Claim", "check_not_in_use", "claim_numbers"]
 
 _log = logging.getLogger(__name__)
 
@@ -184,21 +184,46 @@ def claim_numbers(files: StoreFiles) -> list[int]:
     return sorted(numbers)
 
 
-def _check_free(files: StoreFiles, number: int, lock: str, ours: ClaimRecord) -> None:
-    data = files.get(claim_name(number))
-    if data is None:
+def check_not_in_use(files: StoreFiles, job: str, clock: Clock) -> None:
+    """Raise OutputError if another job surely uses a folder; it only reads, and `take` decides.
+
+    To try the folder's lock would refuse it to a job that takes it in that moment. So a claim with
+    a lock, on this host, counts if its process is seen to have the lock's file open.
+    """
+    held = _held(files, max(claim_numbers(files)))
+    if held is None:
         return
-    where = f"the checkpoint folder {files.url!r}"
-    try:
-        held = ClaimRecord.decode(data, f"{claim_name(number)} in {where}")
-    except DamagedCheckpointError as error:
-        msg = f"{error}; once no job uses that folder, set checkpoints.take_over=true"
-        raise OutputError(msg) from None
+    lock, host = LockState.NONE, socket.gethostname()
+    if held.locks and held.host == host:
+        if not (isinstance(files, LocalFiles) and files.is_open_in(LOCK, held.pid)):
+            return  # it is dead, or this process may not see it
+        lock = LockState.OTHERS
+    now_ms = clock.wall_ns() // _NS_PER_MS
+    reason = refusal_of_claim(held, job=job, lock=lock, host=host, now_ms=now_ms, url=files.url)
+    if reason:
+        raise OutputError(reason)
+
+
+def _check_free(files: StoreFiles, number: int, lock: str, ours: ClaimRecord) -> None:
+    held = _held(files, number)
+    if held is None:
+        return
     reason = refusal_of_claim(
         held, job=ours.job, lock=lock, host=ours.host, now_ms=ours.beat_ms, url=files.url
     )
     if reason:
         raise OutputError(reason)
+
+
+def _held(files: StoreFiles, number: int) -> ClaimRecord | None:
+    """Return the claim of a number, None if there is none; raises OutputError if it is damaged."""
+    data = files.get(claim_name(number))
+    try:
+        where = f"{claim_name(number)} in the checkpoint folder {files.url!r}"
+        return None if data is None else ClaimRecord.decode(data, where)
+    except DamagedCheckpointError as error:
+        msg = f"{error}; once no job uses that folder, set checkpoints.take_over=true"
+        raise OutputError(msg) from None
 
 
 def _is_of(files: StoreFiles, record: ClaimRecord) -> bool:

@@ -106,6 +106,19 @@ class LocalFiles:
             self._make_folder(os.path.dirname(self._path_of(name)))
             return os.open(self._path_of(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
+    def is_open_in(self, name: str, pid: int) -> bool:
+        """Return whether a process of this machine is seen to have a file open."""
+        try:
+            wanted = os.stat(self._path_of(name))
+            numbers = os.listdir(f"/proc/{pid}/fd")
+        except OSError:  # no such file or process, or it is another user's
+            return False
+        for number in numbers:
+            with suppress(OSError):  # closed meanwhile
+                if os.path.samestat(os.stat(f"/proc/{pid}/fd/{number}"), wanted):
+                    return True
+        return False
+
     def _walk(self, folder: str) -> Iterator[str]:
         try:
             with os.scandir(self._path_of(folder)) as found:

@@ -188,6 +188,23 @@ class SavedJob:
     envelope: Envelope
 
 
+def check_claimable(assignment: Assignment) -> None:
+    """Refuse a job whose controller would not get the folder of its checkpoints; takes nothing.
+
+    Raises:
+        OutputError: another job uses the folder.
+        InputError: it holds checkpoints from which the job does not go on, or cannot be read.
+    """
+    if has_checkpoints(assignment):
+        checkpoints = assignment.settings.checkpoints
+        CheckpointStore.at(checkpoints.url).check_claimable(
+            assignment.job_id,
+            assignment.plan.name,
+            assignment.restore,
+            take_over=checkpoints.take_over,
+        )
+
+
 def save_for_resume(assignment: Assignment, on: Where) -> None:
     """Keep a job that takes checkpoints beside them, for `resume`.
 

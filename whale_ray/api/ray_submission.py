@@ -47,7 +47,7 @@ from ..plan.preflight import unbounded_sources
 from ..plan.requests import ClusterNode, worker_demands
 from ..ray_bridge.session import RaySession, check_outlives_process, connect_ray
 from ..transport.clock import SystemClock
-from .checkpoints import forget_saved, save_for_resume
+from .checkpoints import check_claimable, forget_saved, save_for_resume
 from .cluster_options import RayOptions
 from .ended_jobs import describe_ended
 from .job import Job, JobRunner
@@ -85,6 +85,7 @@ def submit_to_ray(
         undo.callback(release, assignment)
         if detach:
             _check_detachable(assignment)
+        check_claimable(assignment)  # before actors are created, which takes seconds
         save_for_resume(assignment, "ray")
         undo.callback(forget_saved, assignment)
         plan, job_id = assignment.plan, assignment.job_id

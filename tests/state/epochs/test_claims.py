@@ -1,5 +1,6 @@
 """One job at a time writes into a folder of checkpoints: who is refused, and who is fenced."""
 
+import fcntl
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from tests.state.epochs.manifests import small_manifest
 from whale_ray.errors import ClaimLostError, DamagedCheckpointError, InputError, OutputError
 from whale_ray.state.epochs.checkpoint_store import CheckpointStore
-from whale_ray.state.epochs.claim import Claim
+from whale_ray.state.epochs.claim import Claim, check_not_in_use
 from whale_ray.state.epochs.claim_rules import (
     BEAT_MS,
     EXPIRY_MS,
@@ -280,6 +281,62 @@ def test_of_two_claims_at_once_one_succeeds(url, claims, monkeypatch):
     rivals[0].close()
 
 
+# --- a look, which takes nothing ------------------------------------------------------------------
+
+
+def look(url, job="job-2", restore=None, take_over=False):
+    CheckpointStore.at(url).check_claimable(job, "auction", restore, take_over=take_over)
+
+
+def names_in(url):
+    return sorted(files_at(url).names(""))
+
+
+def test_a_look_refuses_while_a_job_has_the_folder_and_changes_nothing(url, claims):
+    look(url)  # there is no folder yet
+    assert names_in(url) == []
+    store = take(claims, url, "job-1", beats=False)
+    there = names_in(url)
+    with pytest.raises(OutputError) as refused:
+        look(url)
+    with pytest.raises(OutputError) as taken:
+        take(claims, url, "job-2")
+    assert str(refused.value) == str(taken.value)
+    look(url, "job-1")  # a successor of its controller
+    look(url, take_over=True)
+    assert names_in(url) == there
+    assert store.claim.holds()
+    store.claim.close()
+    look(url)
+
+
+def test_a_look_refuses_checkpoints_of_another_job_from_which_this_one_does_not_go_on(url, claims):
+    store = take(claims, url, "job-1")
+    store.write_manifest(small_manifest(1))
+    store.claim.close()
+    with pytest.raises(InputError, match="holds epoch 1 of job"):
+        look(url)
+    look(url, restore=last_point(store))
+
+
+def test_a_look_at_a_url_goes_by_the_heartbeat(claims, tmp_path):
+    url, clock = f"memory://{tmp_path.name}/looks", VirtualClock(NOW_MS * MS)
+    take(claims, url, "job-1", clock, beats=False)
+    clock.advance(EXPIRY_MS * MS - MS)
+    with pytest.raises(OutputError, match="if it is dead, try again in 1 s"):
+        check_not_in_use(files_at(url), "job-2", clock)
+    clock.advance(MS)
+    check_not_in_use(files_at(url), "job-2", clock)
+
+
+def test_a_look_hinders_no_job_that_takes_the_folder(tmp_path, claims, monkeypatch):
+    """It does not try the lock, which would be refused to whoever takes it in that moment."""
+    url = str(tmp_path / "store")
+    take(claims, url, "job-1").claim.close()
+    monkeypatch.setattr(fcntl, "flock", None)
+    look(url)
+
+
 def test_a_claim_is_needed_to_write(tmp_path):
     with pytest.raises(ValueError, match="without a claim"):
         CheckpointStore.at(str(tmp_path)).write_manifest(small_manifest(1))
@@ -302,6 +359,9 @@ def test_after_a_kill_a_local_folder_is_taken_over_at_once(tmp_path, claims, no_
         url = str(tmp_path / "store")
         with pytest.raises(OutputError, match=f"process {process.pid} on host"):
             take(claims, url, "job-2")
+        with pytest.raises(OutputError, match=f"process {process.pid} on host"):
+            look(url)
         process.send_signal(signal.SIGKILL)
         process.wait()
+        look(url)
         assert take(claims, url, "job-2").claim.holds()

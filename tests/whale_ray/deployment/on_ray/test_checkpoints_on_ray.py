@@ -12,6 +12,7 @@ import pytest
 import whale_ray as whale
 from tests.whale_ray.api.test_checkpoints import COUNT, GATE, OFTEN, numbers, until, visible
 from tests.whale_ray.user_code.gated_numbers import expected
+from whale_ray.api import ray_submission
 from whale_ray.deployment.on_ray.ray_controller import controller_name
 from whale_ray.deployment.on_ray.ray_fleet import NAMESPACE
 from whale_ray.deployment.on_ray.ray_jobs import take_savepoint
@@ -30,7 +31,7 @@ def kill_controller(ray: Any, job: whale.Job) -> None:
 
 @pytest.mark.long
 def test_a_detached_job_survives_its_controller_and_a_worker_and_is_resumed(
-    cluster: Any, tmp_path: Path
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = tmp_path / "state"
     job = whale.submit(
@@ -44,6 +45,10 @@ def test_a_detached_job_survives_its_controller_and_a_worker_and_is_resumed(
     until(lambda: len(visible(tmp_path)) == GATE, "the first half is not visible")
     kept = Path(take_savepoint(job.id, "auto", 60))
     assert kept.exists()
+    with monkeypatch.context() as patched:
+        patched.delattr(ray_submission, "create_members")  # it is refused before, in a moment
+        with pytest.raises(whale.errors.OutputError, match=f"is in use by job {job.id}"):
+            whale.resume(state, address="auto", workers=1)
     kill_controller(cluster, job)
     assert Path(job.savepoint(60)).exists()  # of the controller that took over
     again = whale.attach(job.name)  # as another driver would
