@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,6 +16,7 @@ from ..configs.settings import SparkSettings
 from ..ray_bridge.folders import new_folder, writing_there
 from .java import (
     DRIVER_OPTION_KEY,
+    EXECUTOR_OPTION_KEY,
     JAVA_OPTION_KEYS,
     JAVA_OPTIONS,
     PROCESS_OPTION,
@@ -161,9 +163,9 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
     The driver's Java keeps its temporary files in a folder of this process.
     """
     folder = new_folder("spark")
-    logs = os.path.join(folder, "log4j2.properties")
-    with writing_there(), open(logs, "w", encoding="utf-8") as file:
-        file.write(_LOG_CONFIGURATION)
+    logs = Path(folder, "log4j2.properties")
+    with writing_there():
+        logs.write_text(_LOG_CONFIGURATION, encoding="utf-8")
     quick = QUICK_START_OPTIONS if settings.quick_start else ()
     options = " ".join([*JAVA_OPTIONS, PROCESS_OPTION, *quick])
     values = dict.fromkeys(JAVA_OPTION_KEYS, options)
@@ -181,8 +183,8 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.warehouse.dir": os.path.join(folder, "warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.log4j.config.file.name": f"file:{logs}",
-        "spark.ray.log4j.config.file.name": f"file:{logs}",
+        "spark.log4j.config.file.name": logs.as_uri(),  # RayDP joins it to flags, unquoted
+        "spark.ray.log4j.config.file.name": logs.as_uri(),
     }
 
 
@@ -190,10 +192,18 @@ def keeping_files_in(folder: str, values: Mapping[str, str], keys: Iterable[str]
     """Return Spark's settings with a folder for the temporary files of some Java processes.
 
     Java leaves its files (libraries that it has unpacked, blocks of Spark) when it is killed, and
-    Ray ends executors so; whoever owns the folder removes them.
+    Ray ends executors so; whoever owns the folder removes them. Flags are split as a shell does,
+    but RayDP splits those of executors at every space, and keeps quotes.
     """
     option = f"-Djava.io.tmpdir={folder}"
-    return {**values, **{key: f"{values.get(key, '')} {option}".strip() for key in keys}}
+    quoted = shlex.quote(option)
+    return {
+        **values,
+        **{
+            key: f"{values.get(key, '')} {option if key == EXECUTOR_OPTION_KEY else quoted}".strip()
+            for key in keys
+        },
+    }
 
 
 def why_not_started(what: str, error: Exception) -> str:

@@ -60,11 +60,12 @@ waits for ever if Java ends in the midst of a start (JDK-8307990): a process wou
 """
 
 DRIVER_OPTION_KEY = "spark.driver.extraJavaOptions"
+EXECUTOR_OPTION_KEY = "spark.executor.extraJavaOptions"
 
 JAVA_OPTION_KEYS = (
     "spark.ray.raydp_app_master.extraJavaOptions",
     DRIVER_OPTION_KEY,
-    "spark.executor.extraJavaOptions",
+    EXECUTOR_OPTION_KEY,
 )
 """Spark's settings for the flags of its three kinds of Java processes."""
 

@@ -175,7 +175,9 @@ def _start(
     cores, executors = settings.executor_cores, settings.executors
     if ray_session.started_here:  # other nodes may not have this process' folder
         apart = set(JAVA_OPTION_KEYS) - {DRIVER_OPTION_KEY}
-        values = keeping_files_in(new_folder("spark"), values, apart)
+        folder = new_folder("spark")
+        _check_folder(folder)
+        values = keeping_files_in(folder, values, apart)
 
     def start() -> tuple[SparkSession, bool]:
         session: SparkSession = raydp.init_spark(
@@ -206,6 +208,16 @@ def _start(
         )
         raise ResourceError(msg)
     return session
+
+
+def _check_folder(path: str) -> None:
+    """Raise ResourceError for a path that RayDP would give to executors in pieces."""
+    if len(path.split()) > 1:
+        msg = (
+            f"Spark's executors on Ray take no temporary folder with a space in its path: {path}; "
+            "name another in the environment variable TMPDIR"
+        )
+        raise ResourceError(msg)
 
 
 def stop_session(session: SparkSession, clock: Clock | None = None) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
 from whale_ray.configs.settings import SparkSettings
 from whale_ray.errors import ResourceError
-from whale_ray.spark import JAVA_OPTIONS, find_java, java_environment, use_java
+from whale_ray.spark import JAVA_OPTIONS, driver, find_java, java_environment, use_java
 from whale_ray.spark.driver import configuration
 from whale_ray.spark.java import (
     DRIVER_OPTION_KEY,
@@ -128,11 +130,30 @@ def test_every_java_process_gets_compiler_flags_that_it_knows(quick: bool) -> No
 def test_the_drivers_java_keeps_its_temporary_files_in_a_folder_of_this_process() -> None:
     """It stays where Java is killed; the others may run where there is no such folder."""
     values = configuration(SparkSettings())
-    program = find_java().home / "bin" / "java"
-    options = [*values[DRIVER_OPTION_KEY].split(), "-XshowSettings:properties", "-version"]
-    told = subprocess.run([program, *options], capture_output=True, text=True, check=True).stderr
-    (folder,) = re.findall(r"java\.io\.tmpdir = (.+)", told)
+    folder = folder_of_java(values)
     assert folder.startswith(f"{tempfile.gettempdir()}/whale-ray-handover-{os.getpid()}-")
     assert Path(folder).is_dir()
     others = set(JAVA_OPTION_KEYS) - {DRIVER_OPTION_KEY}
     assert not [key for key in others if "tmpdir" in values[key]]
+
+
+def test_the_folders_path_may_have_any_characters(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / 'it\'s 100% "mine" \\ $HOME'
+    folder.mkdir()
+    monkeypatch.setattr(driver, "new_folder", lambda _name: str(folder))
+    values = configuration(SparkSettings())
+    assert folder_of_java(values) == str(folder)
+    logs = values["spark.log4j.config.file.name"]  # RayDP gives it to Java without quotes
+    assert shlex.split(logs) == [logs]
+    assert Path(unquote(urlsplit(logs).path)) == folder / "log4j2.properties"
+
+
+def folder_of_java(values: dict[str, str]) -> str:
+    """Return where the driver's Java keeps temporary files, by its own word."""
+    program = find_java().home / "bin" / "java"
+    options = [*shlex.split(values[DRIVER_OPTION_KEY]), "-XshowSettings:properties", "-version"]
+    told = subprocess.run([program, *options], capture_output=True, text=True, check=True).stderr
+    (folder,) = re.findall(r"java\.io\.tmpdir = (.+)", told)
+    return str(folder)

@@ -170,6 +170,13 @@ def test_too_few_processors_for_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.parametrize("space", [" ", "\t", "\u2003"])
+def test_executors_take_no_folder_with_a_space(space: str) -> None:
+    sessions._check_folder("/tmp/plain")
+    with pytest.raises(ResourceError, match=r"a space in its path: /my.files; .* TMPDIR$"):
+        sessions._check_folder(f"/my{space}files")
+
+
 def test_ray_without_java_on_its_path() -> None:
     error = RuntimeError(
         "task failed: FileNotFoundError: [Errno 2] No such file or directory: 'java'"
