@@ -2,6 +2,6 @@
 
 - What users derive from: `keyed_process`; handles: `handles`, `entries`, `expiry`.
 - Store and timers of a worker: `keyed_state`, `timer_chain`.
-- Compiled rows: `translation`, `compiled_rows`, `checked_integers`.
+- Compiled rows: `translation`, `compiled_rows`, `checked_integers`, `method_names`.
 - Checkpoints: `sealed_keys`, `changed_keys`, `sealed_state`, `sealed_entries`, `dumped_state`.
 """

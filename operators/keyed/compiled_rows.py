@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["CompiledRows"]
 
 
-_NUMPYS = ("np_int64", "np_uint64", "np_uint8", "np_zeros")
+_NUMPYS = ("np_float64", "np_int64", "np_uint64", "np_uint8", "np_zeros")
 """What a translated loop calls numpy's functions."""
 
 _LOOPS: weakref.WeakKeyDictionary[Any, dict[str, tuple[Mapping[str, Any], Any]]]
@@ -113,9 +113,10 @@ class CompiledRows:
                 raise UsageError(msg)
             if reason == LEFT:
                 msg = (
-                    f"{self._owner}.on_row is compiled, and a whole number leaves 64 bits, or the"
-                    f" type of the column that it is emitted in, at {batch.preview(start)}: compute"
-                    " with floats, declare a wider column, or remove @whale.compiled"
+                    f"{self._owner}.on_row is compiled, and a whole number leaves 64 bits or has"
+                    " no value (int of NaN, a negative shift or power), or what is emitted does not"
+                    f" fit its column, at {batch.preview(start)}: compute with floats, declare a"
+                    " wider column, or remove @whale.compiled"
                 )
                 raise UsageError(msg)
             if reason == FIRE:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from typing import Any, NoReturn
 
 from ...configs.errors import TopologyError
 from ...state.declarations import StateDeclaration
+from .method_names import is_of_the_loop, pythons_function, without_value
 
 __all__ = ["DONE", "FIRE", "LEFT", "Translation", "translate"]
 
@@ -37,6 +39,14 @@ _CHECKED: dict[type[ast.operator], str] = {
     ast.Add: "_added",
     ast.Sub: "_subtracted",
     ast.Mult: "_multiplied",
+    ast.FloorDiv: "_divided",
+    ast.LShift: "_shifted_left",
+    ast.RShift: "_shifted_right",
+    ast.Pow: "_powered",
+}
+_CHECKED_ARGUMENT: dict[Any, str] = {
+    abs: "_negatable",
+    **dict.fromkeys((int, round, math.floor, math.ceil, math.trunc), "_whole"),
 }
 """See `checked_integers`."""
 
@@ -103,6 +113,8 @@ class _Translator(ast.NodeTransformer):
         for site in ast.walk(definition):
             if isinstance(site, ast.Call) and self._is_emit(site):
                 self._note_emit(site)
+        if (unset := without_value(definition)) is not None:
+            self._refuse(unset, f"{unset.id} may have no value: assign it before")
         body: list[ast.stmt] = []
         for statement in definition.body:
             visited = self.visit(statement)
@@ -207,26 +219,30 @@ class _Translator(ast.NodeTransformer):
     # -- expressions --------------------------------------------------------------------------
 
     def visit_Call(self, node: ast.Call) -> Any:
-        """Replace `self.handle.get()`."""
+        """Replace `self.handle.get()`; note what cannot become a whole number."""
         target = node.func
         name = self._handle(target.value) if isinstance(target, ast.Attribute) else None
         if isinstance(target, ast.Attribute) and name is not None:
             if target.attr not in ("get", "get_ns") or node.keywords or len(node.args) > 1:
                 self._refuse(node, f"self.{name}.{target.attr} has no value in compiled code")
-            value = f"_f{self._number(name)}[_slot]"
+            value = f"_read(_f{self._number(name)}[_slot])"
             if node.args and self._declared[name].kind in ("min", "max", "value"):
                 default = ast.unparse(self.visit(node.args[0]))
                 value = f"({value} if {self._exists(name)} else {default})"
             return self._expression(value)
         if self._is_emit(node):
             self._refuse(node, "out.emit_row is a statement of its own")
-        return self.generic_visit(node)
+        check = _CHECKED_ARGUMENT.get(pythons_function(node.func, self._function))
+        self.generic_visit(node)
+        if check is not None and len(node.args) == 1 and not node.keywords:
+            node.args = [self._call(check, node.args[0])]
+        return node
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
         """Replace `row.column`, `self.key.column`, `self.handle.exists` and `out.time_ns`."""
         column = self._column(node)
         if column is not None:
-            return self._expression(f"_c{self._column_number(column)}[_at]")
+            return self._expression(f"_read(_c{self._column_number(column)}[_at])")
         name = self._handle(node.value)
         if name is not None and node.attr == "exists":
             return self._expression(self._exists(name))
@@ -241,20 +257,23 @@ class _Translator(ast.NodeTransformer):
         """Replace `row["column"]`."""
         column = self._column(node)
         if column is not None:
-            return self._expression(f"_c{self._column_number(column)}[_at]")
+            return self._expression(f"_read(_c{self._column_number(column)}[_at])")
         return self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> Any:
         """Note when whole numbers leave 64 bits."""
         self.generic_visit(node)
+        if isinstance(node.op, ast.Pow) and _is_literal(node.right):
+            if isinstance(node.right, ast.UnaryOp):  # a fraction, of whole numbers too
+                node.left = ast.Call(ast.Name("np_float64", ast.Load()), [node.left], [])
+            return node  # of a literal numba multiplies
         function = _CHECKED.get(type(node.op))
         return node if function is None else self._call(function, node.left, node.right)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
         """Note when whole numbers leave 64 bits."""
-        is_literal = isinstance(node.operand, ast.Constant)
         self.generic_visit(node)
-        if is_literal or not isinstance(node.op, ast.USub):
+        if _is_literal(node) or not isinstance(node.op, ast.USub):
             return node
         return self._call("_negated", node.operand)
 
@@ -280,7 +299,13 @@ class _Translator(ast.NodeTransformer):
         """Refuse the arguments themselves."""
         if node.id in (self._self, self._row, self._out):
             self._refuse(node, f"{node.id} itself is no value in compiled code")
+        if is_of_the_loop(node.id):
+            self._refuse(node, f"the name {node.id} is one of the loop's own: choose another")
         return node
+
+    def visit_Global(self, node: ast.Global) -> Any:
+        """Refuse to write what other rows and objects see."""
+        self._refuse(node, "global is not compiled: keep values in declared state")
 
     # -- pieces of source ---------------------------------------------------------------------
 
@@ -450,6 +475,13 @@ class _Translator(ast.NodeTransformer):
         line = self._first_line + getattr(node, "lineno", 1) - 1
         msg = f"{self._owner}.on_row is compiled, and in line {line} {what}"
         raise TopologyError(msg)
+
+
+def _is_literal(node: ast.expr) -> bool:
+    """Return whether a number is written as such, perhaps with a minus."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        node = node.operand
+    return isinstance(node, ast.Constant)
 
 
 def _bounds(declared: StateDeclaration) -> tuple[int, int]:

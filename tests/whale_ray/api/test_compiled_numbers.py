@@ -1,0 +1,207 @@
+"""Compiled keyed processes compute as Python does, or refuse: one loop, compared row by row."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+import whale_ray as whale
+from whale_ray import state
+from whale_ray.api.submission import run
+from whale_ray.errors import TopologyError, UsageError
+
+LEAST = -(2**63)
+
+
+def computes(self: Any, row: Any, out: Any) -> None:
+    """Compute with columns and handles of few bits, and with shifts and powers."""
+    self.small.set(row.f)
+    self.few.set(row.b)
+    out.emit_row(
+        inverted=~row.u,
+        square=row.f * row.f,
+        mixed=1e-9 * (row.f - row.u),
+        root=math.sqrt(abs(row.f)),
+        kept=self.small.get() * 3,
+        kept_few=self.few.get() << 9,
+        power=row.b**3,
+        shifted=row.n >> row.u,
+        gone=(row.n - row.n) << row.u,
+        inverse=row.u**-1,
+        halves=row.u // -2,
+    )
+
+
+SCHEMA = {
+    "inverted": "int64",
+    **dict.fromkeys(("square", "mixed", "root", "kept"), "double"),
+    **dict.fromkeys(("kept_few", "power", "shifted", "gone"), "int64"),
+    "inverse": "double",
+    "halves": "int64",
+}
+
+
+def by_python(self: Any, row: Any, out: Any) -> None:
+    computes(self, row, out)
+
+
+def class_of(method: Any, schema: dict[str, str]) -> Any:
+    declared = {"small": state.value("float32"), "few": state.value("int16")}
+    body = {**declared, "on_row": method, "schema": whale.Schema.of(**schema)}
+    return type("Computing", (whale.KeyedProcess,), body)
+
+
+ROWS = [
+    {"n": n, "u": u, "b": b, "f": f}
+    for n, u, b, f in [(5, 3, -128, 0.1), (-7, 200, 127, 1e10), (LEAST, 64, 100, -2.7)]
+]
+TYPES = {"n": "int64", "u": "uint8", "b": "int8", "f": "float32"}
+
+
+def results(kind: Any, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    topology = whale.Topology("numbers")
+    stream = topology.source(whale.sources.iterable(rows, schema=TYPES), id="rows")
+    stream.key_by("n").process(kind, id="op", parallelism=1).sink(whale.sinks.collect(), id="out")
+    return run(topology).results("out").to_arrow().to_pylist()
+
+
+def test_numbers_of_few_bits_are_computed_as_python_does() -> None:
+    found = results(class_of(whale.compiled(computes), SCHEMA), ROWS)
+    assert found == results(class_of(by_python, SCHEMA), ROWS)
+
+
+def cut(self: Any, row: Any, out: Any) -> None:
+    values = (int(row.f), math.floor(row.f), round(row.f))
+    out.emit_row(a=values[row.u])
+
+
+def magnitude(self: Any, row: Any, out: Any) -> None:
+    out.emit_row(a=abs(row.n))
+
+
+def quotient(self: Any, row: Any, out: Any) -> None:
+    out.emit_row(a=row.n // row.b)
+
+
+def emits_fractions(self: Any, row: Any, out: Any) -> None:
+    out.emit_row(a=row.f * 1)
+
+
+def shifts(self: Any, row: Any, out: Any) -> None:
+    out.emit_row(a=row.n >> row.b)
+
+
+def powers(self: Any, row: Any, out: Any) -> None:
+    out.emit_row(a=row.n**row.b)
+
+
+def loses_digits(self: Any, row: Any, out: Any) -> None:
+    out.emit_row(a=row.n + 0)
+
+
+GOOD = {"n": 9, "u": 0, "b": 2, "f": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "good", "bad"),
+    [
+        (cut, "int64", 3, {"f": math.nan}),
+        (cut, "int64", 3, {"f": 1e19, "u": 1}),
+        (cut, "int64", 3, {"f": -math.inf, "u": 2}),
+        (magnitude, "int64", 9, {"n": LEAST}),
+        (quotient, "int64", 4, {"n": LEAST, "b": -1}),
+        (emits_fractions, "int64", 3, {"f": 1.5}),
+        (emits_fractions, "uint8", 3, {"f": -1.0}),
+        (emits_fractions, "int64", 3, {"f": math.nan}),
+        (shifts, "int64", 2, {"b": -1}),
+        (powers, "int64", 81, {"b": -1}),
+        (loses_digits, "bool", True, {"n": 7}),
+        (emits_fractions, "bool", True, {"f": math.nan}),
+        (loses_digits, "double", 9, {"n": 2**53 + 1}),
+        (loses_digits, "float32", 9, {"n": 2**24 + 1}),
+    ],
+)
+def test_what_has_no_such_value_is_refused_with_its_row(
+    method: Any, kind: str, good: Any, bad: dict[str, Any]
+) -> None:
+    process = class_of(whale.compiled(method), {"a": kind})
+    fits = {**GOOD, "n": 1, "f": 1.0} if kind == "bool" else GOOD
+    assert results(process, [fits]) == [{"a": good}]
+    with pytest.raises(UsageError, match=r"has no value .* fit its column, at ") as caught:
+        results(process, [fits, {**GOOD, **bad}])
+    assert f" at {{n={bad.get('n', 9)}," in str(caught.value)
+
+
+def has_no_value(self: Any, row: Any, out: Any) -> None:
+    if row.n > 0:
+        price = row.f
+    out.emit_row(a=price)
+
+
+def may_not_run(self: Any, row: Any, out: Any) -> None:
+    for n in range(row.n):
+        last = n
+    out.emit_row(a=last)
+
+
+def adds_to_nothing(self: Any, row: Any, out: Any) -> None:
+    while row.n > 3:
+        total += 1  # noqa: F821, F841 - what is refused
+        break
+
+
+def uses_a_name_of_the_loop(self: Any, row: Any, out: Any) -> None:
+    _count = 3
+    out.emit_row(a=_count)
+
+
+def writes_a_global(self: Any, row: Any, out: Any) -> None:
+    global LEAST  # noqa: PLW0603 - what is refused
+    LEAST = 3
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (has_no_value, "price may have no value: assign it before"),
+        (may_not_run, "last may have no value: assign it before"),
+        (adds_to_nothing, "total may have no value: assign it before"),
+        (uses_a_name_of_the_loop, "the name _count is one of the loop's own: choose another"),
+        (writes_a_global, "global is not compiled: keep values in declared state"),
+    ],
+)
+def test_names_that_would_be_other_ones_in_a_loop_are_refused(method: Any, message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
+        class_of(whale.compiled(method), {"a": "double"})
+
+
+def always_has_values(self: Any, row: Any, out: Any) -> None:
+    if row.n > 7:
+        a = 1
+    elif row.n < 0:
+        return
+    else:
+        a = 2
+    for _ in range(2):
+        b = a
+    while True:
+        c = b
+        if c:
+            break
+    squares = [d * d for d in range(2)]
+    if (e := c + 1) > 2:
+        e, f = 7, 1
+    else:
+        f = 3
+    total = 0
+    for g in range(row.n):
+        if g == 1:
+            continue
+        total += g
+    out.emit_row(a=a + b + c + e + f + squares[1] + total)
+
+
+def test_names_with_a_value_on_every_way_are_taken() -> None:
+    class_of(whale.compiled(always_has_values), {"a": "int64"})
