@@ -8,7 +8,10 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -194,6 +197,111 @@ def test_rows_that_are_staged_again_are_found(tmp_path: Path) -> None:
     refuse(Keeping, tmp_path, r"stage_epoch\(\) without rows must return None")
 
 
+class CuttingWriter(LedgerWriter):
+    """Sets rows apart at a marker; `staged_of` stages them later."""
+
+    def cut_epoch(self, epoch: int) -> Callable[[], whale.sinks.Staged] | None:
+        if not self.rows:
+            return None
+        rows, self.rows = self.rows, []
+        return lambda: self.staged_of(rows)
+
+    def staged_of(self, rows: list[Any]) -> whale.sinks.Staged:
+        return whale.sinks.Staged(self.instance, len(rows), payload=json.dumps(rows).encode())
+
+
+def with_writer(kind: type[LedgerWriter]) -> type[Ledger]:
+    class Cutting(Ledger):
+        def open(self, context: Any, token: str) -> whale.sinks.SinkWriter:
+            return kind(context.instance)
+
+    return Cutting
+
+
+def test_a_sink_that_sets_rows_apart_passes(tmp_path: Path) -> None:
+    check(with_writer(CuttingWriter), tmp_path)
+
+
+def test_rows_that_are_lost_behind_a_cut_are_found(tmp_path: Path) -> None:
+    class LosesTheNext(CuttingWriter):
+        def staged_of(self, rows: list[Any]) -> whale.sinks.Staged:
+            self.rows = []  # with those that have come since the cut
+            return super().staged_of(rows)
+
+    told = r"what cut_epoch\(\) returned has staged 7 rows of 9: .* all of them and no others"
+    refuse(with_writer(LosesTheNext), tmp_path, told)
+
+
+def test_rows_that_are_lost_at_a_cut_are_found(tmp_path: Path) -> None:
+    """Also if the writer tells of them as if they were there."""
+
+    class LosesOne(CuttingWriter):
+        def staged_of(self, rows: list[Any]) -> whale.sinks.Staged:
+            return replace(super().staged_of(rows[1:]), rows=len(rows))
+
+    class Counting(with_writer(LosesOne)):  # type: ignore[misc]
+        def publish(self, *arguments: Any) -> whale.sinks.SinkResult:
+            super().publish(*arguments)
+            return whale.sinks.SinkResult(rows=sum(part.rows for part in arguments[1]))
+
+    refuse(Counting, tmp_path, "its output is wrong: .*missing")
+
+
+def test_rows_behind_a_cut_that_are_staged_with_it_are_found(tmp_path: Path) -> None:
+    class StagesTheNext(CuttingWriter):
+        is_cut = False
+
+        def cut_epoch(self, epoch: int) -> Callable[[], whale.sinks.Staged] | None:
+            if self.is_cut or not self.rows:
+                return None
+            self.is_cut = True
+            return self.stage_all
+
+        def stage_all(self) -> whale.sinks.Staged:
+            self.is_cut, (rows, self.rows) = False, (self.rows, [])
+            return self.staged_of(rows)
+
+    refuse(with_writer(StagesTheNext), tmp_path, "has staged 12 rows of 10")
+
+
+def test_a_cut_that_cannot_be_staged_again_is_found(tmp_path: Path) -> None:
+    class StagesOnce(CuttingWriter):
+        def staged_of(self, rows: list[Any]) -> whale.sinks.Staged:
+            taken = rows[:]
+            rows.clear()
+            return super().staged_of(taken)
+
+    refuse(with_writer(StagesOnce), tmp_path, "has staged 0 rows of 10: .* again if it raised")
+
+
+def test_a_cut_that_raises_when_it_is_staged_again_is_found(tmp_path: Path) -> None:
+    class Insists(CuttingWriter):
+        def staged_of(self, rows: list[Any]) -> whale.sinks.Staged:
+            assert None not in rows
+            rows.append(None)
+            staged = super().staged_of(rows[:-1])
+            rows.pop()
+            return staged
+
+    told = r"what cut_epoch\(\) returned raised AssertionError\(.*when it was called again"
+    refuse(with_writer(Insists), tmp_path, told)
+
+
+@pytest.mark.parametrize(
+    ("cut", "told"),
+    [
+        (whale.sinks.Staged(0, 1), r"cut_epoch\(\) must return a function .*, not Staged\("),
+        (lambda: None, r"what cut_epoch\(\) returned of instance 0 must return Staged\(0, …\)"),
+    ],
+)
+def test_a_cut_that_is_none_is_named(tmp_path: Path, cut: Any, told: str) -> None:
+    class Wrong(CuttingWriter):
+        def cut_epoch(self, epoch: int) -> Callable[[], whale.sinks.Staged] | None:
+            return None if super().cut_epoch(epoch) is None else cut
+
+    refuse(with_writer(Wrong), tmp_path, told)
+
+
 def test_rows_that_are_visible_too_early_are_found(tmp_path: Path) -> None:
     class Early(Ledger):
         def recover(
@@ -243,3 +351,35 @@ def test_a_call_is_ended_at_each_of_its_lines() -> None:
         with pytest.raises(InjectedError):
             interruption.run(three_lines, line)
         assert len(done) == line - 1
+
+
+def test_a_call_is_never_ended_where_a_lock_would_be_held_for_good() -> None:
+    lock = threading.Lock()
+
+    @contextmanager
+    def held() -> Iterator[int]:
+        try:
+            with lock:
+                yield 1
+        finally:
+            done.append("finally")
+
+    def hold() -> None:
+        with held() as one:
+            done.append(one)
+            done.append(2)
+        with lock:
+            done.append(3)
+        try:
+            with held():
+                raise KeyError
+        except KeyError:
+            done.append(4)
+
+    done: list[Any] = []
+    interruption = Interruption([__name__.split(".")[0]])
+    interruption.run(hold)
+    for line in range(1, interruption.lines + 1):
+        with suppress(InjectedError):
+            interruption.run(hold, line)
+        assert not lock.locked(), line

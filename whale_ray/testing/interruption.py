@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import sys
 import traceback
 import warnings
@@ -21,7 +22,8 @@ class Interruption:
     """Counts the lines that a call runs, and can end it at one of them.
 
     Only lines of some packages count: an exception in the middle of an import, or while a library
-    holds a lock, does damage that a death does not, since that ends the whole process.
+    holds a lock, does damage that a death does not, since that ends the whole process. For the same
+    reason it never comes where a `with` ends: its lock would be held for good.
 
     Args:
         packages: the first parts of module names.
@@ -38,7 +40,8 @@ class Interruption:
 
         Args:
             call: the call.
-            at: the line, counted from 1, before which it ends; 0: none.
+            at: the line, counted from 1, before which it ends, or before the next one at which it
+                may; 0: none.
 
         Raises:
             InjectedError: it was ended.
@@ -68,6 +71,20 @@ class Interruption:
     def _step(self, frame: FrameType, event: str, arg: Any) -> Any:
         if event == "line":
             self.lines += 1
-            if self.lines == self._at:
+            if 0 < self._at <= self.lines and not _ends_a_with(frame):
+                self._at = 0
                 raise InjectedError
         return self._step
+
+
+def _ends_a_with(frame: FrameType) -> bool:
+    """Return whether the next instruction calls `__exit__`, or leads to where that is done.
+
+    A `with` ends with a call with three times None, or, behind an exception, as a handler does.
+    """
+    code = frame.f_code.co_code[frame.f_lasti :]
+    names = [dis.opname[one] for one in code[:6:2]]
+    return names[0] in _OF_HANDLERS or (names == ["LOAD_CONST"] * 3 and len({*code[1:6:2]}) == 1)
+
+
+_OF_HANDLERS = ("PUSH_EXC_INFO", "WITH_EXCEPT_START")

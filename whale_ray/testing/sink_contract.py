@@ -53,9 +53,11 @@ def check_sink(
     - no file or socket stays open;
     - if the sink has `publishes_parts`: the parts of an unbounded job are published correctly;
     - if it has a `delivery`: jobs with checkpoints lose no row, and repeat none if that is "exactly
-      once". Calls of `stage_epoch`, `commit`, `recover` and `publish` fail
-      at each rate, before they begin, at one of their lines, and after they have succeeded; commits
-      are repeated; jobs resume from their newest epoch, as new jobs, too, and from an older one.
+      once". Calls of `cut_epoch` (or `stage_epoch`) and of what it returns, of `stage`, `commit`,
+      `recover` and `publish` fail at each rate, before they begin, at one of their lines, and after
+      they have succeeded; rows come between a cut and its staging; that is tried again if it
+      failed, and may come behind `abort`; commits are repeated; jobs resume from their newest
+      epoch, as new jobs, too, and from an older one.
 
     Args:
         make_sink: returns a sink; called several times, each result must have its own empty output.
