@@ -116,6 +116,19 @@ class KafkaCluster:
         except confluent_kafka.KafkaException as error:
             raise InputError(self._refused_setting(error)) from None
 
+    def admin(self, errors: ClientErrors) -> confluent_kafka.admin.AdminClient:
+        """Connect a client that asks about topics.
+
+        Raises:
+            InputError: the client does not know a setting.
+        """
+        import confluent_kafka.admin
+
+        try:
+            return confluent_kafka.admin.AdminClient(self._settings({}, {}, errors))
+        except confluent_kafka.KafkaException as error:
+            raise InputError(self._refused_setting(error)) from None
+
     def producer(
         self,
         settings: Mapping[str, Any],

@@ -9,9 +9,11 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ...configs.errors import InputError
+from .topic_ids import ID
 
 if TYPE_CHECKING:
     from ..snapshots import Position
@@ -118,11 +120,18 @@ def owned(
     )
 
 
-def position_of(offsets: Mapping[Partition, int]) -> Position:
-    """Return offsets as JSON: `{"orders": {"0": 17}}`, the next offset of each partition."""
-    position: dict[str, dict[str, int]] = {}
+def position_of(
+    offsets: Mapping[Partition, int], ids: Mapping[str, str] = MappingProxyType({})
+) -> Position:
+    """Return the next offset of each partition, and ids of topics, as JSON.
+
+    Such as `{"orders": {"0": 17, "id": "t1Yr5qRkT6OoTWAYsHlLrw"}}`.
+    """
+    position: dict[str, dict[str, int | str]] = {}
     for partition, offset in sorted(offsets.items()):
         position.setdefault(partition.topic, {})[str(partition.number)] = offset
+    for topic in position.keys() & ids.keys():
+        position[topic][ID] = ids[topic]
     return position
 
 
@@ -143,5 +152,6 @@ def positions_in(positions: Iterable[Position], topics: Sequence[str]) -> dict[P
                 )
                 raise InputError(msg)
             for number, offset in numbers.items():
-                offsets[Partition(topic, int(number))] = int(offset)
+                if number != ID:
+                    offsets[Partition(topic, int(number))] = int(offset)
     return offsets

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...configs.errors import InputError
@@ -82,6 +83,7 @@ class KafkaReader(SourceReader):
         begins: the first offset of each partition of the instance.
         ends: likewise, where to stop; None: never, and new partitions are looked for.
         context: of the instance.
+        ids: of topics; those that the brokers tell.
     """
 
     def __init__(
@@ -93,12 +95,14 @@ class KafkaReader(SourceReader):
         begins: Mapping[Partition, int],
         ends: Mapping[Partition, int] | None,
         context: InstanceContext,
+        ids: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         import confluent_kafka
 
         self._kafka = confluent_kafka
         self._cluster, self._topics, self._rules, self._rows = cluster, topics, rules, rows
         self._context, self._clock = context, context.clock
+        self._ids = ids
         self._bounded = ends is not None
         self._reading = {
             partition: _Reading(offset, None if ends is None else ends[partition])
@@ -169,8 +173,9 @@ class KafkaReader(SourceReader):
         return self._clock.monotonic_ns() + pause_ns
 
     def position(self) -> Position:
-        """Return the next offset of each partition."""
-        return position_of({partition: one.next for partition, one in self._reading.items()})
+        """Return the next offset of each partition, and the ids of their topics."""
+        offsets = {partition: one.next for partition, one in self._reading.items()}
+        return position_of(offsets, self._ids)
 
     def splits(self) -> Mapping[str, bool]:
         """Return the partitions, and whether each may have rows: not read to its present end."""

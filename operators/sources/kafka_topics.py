@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,6 +14,7 @@ from ..kafka.client import KafkaCluster
 from ..kafka.offsets import Questions
 from ..kafka.partitions import BEGINNING, checked_place, owned, positions_in
 from ..kafka.reader import KafkaReader, ReadingRules
+from ..kafka.topic_ids import ids_in, refuse_other_topics, topic_ids
 from ..kafka.values import RowFormat, take_columns
 from .arrow_reader import kept_columns
 from .base import Source
@@ -50,6 +51,7 @@ class KafkaSource(Source):
         end: where to stop, None for a source without an end.
         begins: the first offset of each partition; asked for once, before the job starts.
         ends: likewise, where to stop.
+        ids: of topics, likewise; those that the brokers tell.
     """
 
     cluster: KafkaCluster
@@ -60,6 +62,7 @@ class KafkaSource(Source):
     end: Place | None
     begins: Mapping[Partition, int] | None = None
     ends: Mapping[Partition, int] | None = None
+    ids: Mapping[str, str] = field(default_factory=dict)
 
     has_splits = True
 
@@ -96,23 +99,29 @@ class KafkaSource(Source):
             partitions = ask.partitions(self.topics)
             begins = ask.offsets(partitions, self.start, "start")
             ends = None if self.end is None else ask.offsets(partitions, self.end, "end")
-        return replace(self, begins=begins, ends=ends)
+        return replace(self, begins=begins, ends=ends, ids=topic_ids(self.cluster, self.topics))
 
     def open(self, context: InstanceContext) -> SourceReader:
         """Open the instance's partitions where the source begins."""
-        return self._open(context, {})
+        return self._open(context, {}, {})
 
     def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
         """Open the instance's partitions where all instances had read to.
 
         A partition that no position has is a new one: it is read from its beginning.
-        """
-        return self._open(context, positions_in(positions, self.topics))
 
-    def _open(self, context: InstanceContext, offsets: Mapping[Partition, int]) -> SourceReader:
+        Raises:
+            InputError: a topic was deleted and created anew since then, or is not read any more.
+        """
+        return self._open(context, positions_in(positions, self.topics), ids_in(positions))
+
+    def _open(
+        self, context: InstanceContext, offsets: Mapping[Partition, int], ids: Mapping[str, str]
+    ) -> SourceReader:
         ready = self.materialize(cluster=False)
         assert isinstance(ready, KafkaSource)
         assert ready.begins is not None
+        refuse_other_topics(ids, ready.ids)
         mine = owned(
             ready.begins.keys() | offsets.keys(), self.topics, context.instance, context.parallelism
         )
@@ -127,6 +136,7 @@ class KafkaSource(Source):
             {partition: offsets.get(partition, first[partition]) for partition in mine},
             None if ready.ends is None else {one: ready.ends[one] for one in mine},
             context,
+            {**ids, **ready.ids},
         )
 
     def describe(self) -> str:
@@ -164,7 +174,9 @@ def kafka(
     Messages of transactions that were not committed are left out (`read_committed`), unless
     `config` sets `isolation.level`.
 
-    The position of a checkpoint is the next offset of each partition. Offsets are committed to a
+    The position of a checkpoint is the next offset of each partition, and the topic's id, if the
+    brokers tell it (Kafka 2.8 and later): a job does not go on with a topic that was deleted and
+    created anew. Offsets are committed to a
     consumer group only if `group` names one, for monitoring: nothing is read from there.
     `job.metrics()` tells how many rows each partition is behind its end ("rows behind").
 

@@ -239,10 +239,15 @@ def test_rows_that_are_lost_at_a_cut_are_found(tmp_path: Path) -> None:
         def staged_of(self, rows: list[Any]) -> whale.sinks.Staged:
             return replace(super().staged_of(rows[1:]), rows=len(rows))
 
-    class Counting(with_writer(LosesOne)):  # type: ignore[misc]
-        def publish(self, *arguments: Any) -> whale.sinks.SinkResult:
-            super().publish(*arguments)
-            return whale.sinks.SinkResult(rows=sum(part.rows for part in arguments[1]))
+    class Counting(Ledger):
+        def open(self, context: Any, token: str) -> whale.sinks.SinkWriter:
+            return LosesOne(context.instance)
+
+        def publish(
+            self, token: str, staged: Sequence[whale.sinks.Staged]
+        ) -> whale.sinks.SinkResult:
+            super().publish(token, staged)
+            return whale.sinks.SinkResult(rows=sum(part.rows for part in staged))
 
     refuse(Counting, tmp_path, "its output is wrong: .*missing")
 

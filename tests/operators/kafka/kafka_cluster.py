@@ -15,8 +15,11 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import confluent_kafka
+
+from whale_ray.operators.kafka import topic_ids
 
 PARTITIONS = 4
 _PRODUCER = 0
@@ -108,6 +111,8 @@ def mock_cluster(brokers: int = 1) -> Iterator[MockCluster]:
     """Run a cluster while the block runs."""
     cluster = MockCluster(brokers)
     try:
-        yield cluster
+        # Its brokers name no controller, for which the question for a topic's id would wait.
+        with patch.object(topic_ids, "_ANSWER_S", 0.01):
+            yield cluster
     finally:
         cluster.close()

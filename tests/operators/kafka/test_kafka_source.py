@@ -18,20 +18,22 @@ import pyarrow as pa
 import pytest
 
 from tests.operators.kafka.kafka_cluster import PARTITIONS, MockCluster, mock_cluster
+from tests.operators.kafka.reading import PATIENCE, batches, numbers, rows_of
 from whale_ray import sources
 from whale_ray.configs.errors import BadRowError, InputError
+from whale_ray.operators.event_time import EventTime
 from whale_ray.operators.kafka import offsets
 from whale_ray.operators.kafka import reader as readers
 from whale_ray.operators.kafka.partitions import Partition, owned
 from whale_ray.operators.snapshots import Position
 from whale_ray.operators.sources.base import Source, SourceReader
 from whale_ray.operators.sources.kafka_topics import KafkaSource
+from whale_ray.operators.split_event_times import SplitEventTimes
 from whale_ray.testing import check_source
 from whale_ray.testing.driving import instance_context
 from whale_ray.transport.clock import SystemClock
 from whale_ray.transport.wire.batch import Batch
 
-PATIENCE = 20_000  # pauses of a millisecond
 FETCH = 1  # the kind of request
 
 
@@ -68,34 +70,6 @@ def open_reader(
     reader = source.open(context) if positions is None else source.open_at(context, positions)
     _readers.append(reader)
     return reader
-
-
-def batches(reader: SourceReader, rows: int | None = None, max_rows: int = 1000) -> Iterator[Batch]:
-    """Yield what the reader returns, to its end or until there were so many rows."""
-    pause = threading.Event()
-    seen = 0
-    for _ in range(PATIENCE):
-        if reader.finished or (rows is not None and seen >= rows):
-            return
-        batch = reader.read(max_rows)
-        if batch is None:
-            pause.wait(0.001)
-        else:
-            seen += batch.num_rows
-            yield batch
-    pytest.fail(f"{seen} rows came, not {rows}")
-
-
-def rows_of(reader: SourceReader, rows: int | None = None) -> list[dict[str, Any]]:
-    return [row for batch in batches(reader, rows) for row in batch.to_pylist()]
-
-
-def numbers(first: int, stop: int) -> list[dict[str, Any]]:
-    """Return messages of objects with a number, dealt out to partitions in turn."""
-    return [
-        {"value": json.dumps({"n": n}).encode(), "partition": n % PARTITIONS}
-        for n in range(first, stop)
-    ]
 
 
 def source_of(cluster: MockCluster, topic: str, **options: Any) -> Source:
@@ -314,14 +288,32 @@ def test_new_partitions_are_read_from_their_beginning(
     source = source_of(cluster, topic, find_partitions_s=0.001, start="latest")
     seldom = source_of(cluster, topic, find_partitions_s=3600)
     reader = open_reader(source)
+    times = SplitEventTimes(EventTime("n", unit="ns", on_late="drop"), "s")
+
+    def read(rows: int) -> list[int]:
+        found: list[int] = []
+        for batch in batches(reader, rows):
+            found += [row["n"] for row in batch.to_pylist()]
+            times.observe(reader.splits() or {}, 0)
+            times.assign(reader.split, batch)
+        return sorted(found)
+
     cluster.write(topic, numbers(8, 12))
-    assert sorted_numbers(rows_of(reader, rows=2)) == [8, 9]
+    assert read(2) == [8, 9]
+    assert times.watermark_ns == 7
+    assert reader.position() == {topic: {"0": 3, "1": 3}}
     shown[0] = 4
-    assert sorted_numbers(rows_of(reader, rows=6)) == [2, 3, 6, 7, 10, 11]
+    assert read(6) == [2, 3, 6, 7, 10, 11]
     assert reader.position() == {topic: {str(n): 3 for n in range(PARTITIONS)}}
+    behind = {f"{topic}/{number}": 0 for number in range(PARTITIONS)}
+    assert reader.gauges() == {"rows behind": behind}
+    assert (times.late_rows, times.watermark_ns) == (4, 7)  # those behind what had been told
+    cluster.write(topic, numbers(12, 14))
+    assert read(2) == [12, 13]
+    assert times.watermark_ns == 9  # partition 2, where 10 was last, holds it back
     reader.close()
     # Those that appeared since a checkpoint are there from the first row on.
-    reader = open_reader(seldom, positions=[{topic: {"0": 3, "1": 3}}])
+    reader = open_reader(seldom, positions=[{topic: {"0": 4, "1": 4}}])
     assert reader.splits() == {f"{topic}/{number}": True for number in range(PARTITIONS)}
     assert sorted_numbers(rows_of(reader, rows=6)) == [2, 3, 6, 7, 10, 11]
     reader.close()
