@@ -109,7 +109,8 @@ class EpochParts:
         sync_folder(self.folder.path)
         with suppress(FileNotFoundError), open(os.path.join(self.hidden, COMMITTED), "wb"):
             pass
-        remove_if_spent(self.hidden)  # the job has ended, or another one has taken over
+        for folder in {self.hidden, *map(os.path.dirname, waiting)}:
+            remove_if_spent(folder)  # its job has ended, or another one has taken over
 
     def recover(self, staged: Sequence[Staged]) -> None:
         """Remove what is staged and not listed in `staged`, and check that all else is there.
@@ -135,6 +136,15 @@ class EpochParts:
         if has_output and columns is not None:
             with open(os.path.join(self.hidden, COMMITTED), "wb"):
                 pass
+
+    def remove_spent(self) -> None:
+        """Remove hidden folders without parts of jobs whose checkpoints are this one's by now."""
+        for folder in self.folder.hidden_folders():
+            with suppress(OSError, ValueError, KeyError):  # unreadable: nobody knows whose it is
+                note = read_note(folder)
+                if folder != self.hidden and note is not None:
+                    if self.checkpoints and note.checkpoints == self.checkpoints:
+                        remove_if_spent(folder)
 
     def _check_committed(self, missing: Iterable[str]) -> None:
         """Raise `OutputError` if a part that is not staged any more was not committed either."""

@@ -120,6 +120,7 @@ class FileSink(Sink):
         with self.errors():
             epochs = self._epochs(token)
             self.folder.sweep({*epochs.folders_of(staged), self.folder.hidden(token)})
+            epochs.remove_spent()
             if not bounded:
                 epochs.recover(staged)
                 return
