@@ -51,6 +51,8 @@ class IterableSource(Source):
     replayable: bool
     on_bad_rows: BadRows = "fail"
     resume: Callable[[int], Rows] | None = field(default=None, repr=False)
+    opened: list[bool] = field(default_factory=list, repr=False, compare=False)
+    """Not empty once an iterator was opened; a source with another policy shares it."""
 
     def schema(self) -> Schema | None:
         """Return the schema if it was given."""
@@ -61,7 +63,14 @@ class IterableSource(Source):
         return replace(self, on_bad_rows=check_policy(policy))
 
     def open(self, context: InstanceContext) -> SourceReader:
-        """Start the iteration."""
+        """Start the iteration.
+
+        Raises:
+            InputError: the rows are an iterator, which an earlier run has read, or of which several
+                instances would each lose the rows of the others.
+        """
+        if not self.replayable:
+            self._open_once(context)
         left = UnitsLeft.of_share(context.instance, context.parallelism)
         return RowReader(self, OwnRows(_iterator(self._from_start(), "rows()"), left), context)
 
@@ -97,6 +106,13 @@ class IterableSource(Source):
         presumed = own_or_first(context, positions, "presumed")
         reader.go_on(learnt, presumed)
         return reader
+
+    def _open_once(self, context: InstanceContext) -> None:
+        if self.opened or context.parallelism > 1:
+            why = "was read before" if self.opened else "cannot be read by several instances"
+            msg = f"{self.describe()} {why}: {self.resumption_remedy()}"
+            raise InputError(msg)
+        self.opened.append(True)
 
     def resumption(self) -> str | None:
         """Return whether the rows are made again and skipped; None for an iterator."""

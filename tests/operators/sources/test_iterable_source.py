@@ -56,6 +56,24 @@ def test_an_iterator_is_read_once_and_cannot_be_pickled() -> None:
     )
 
 
+def test_an_iterator_that_was_read_or_is_shared_loses_no_rows_silently() -> None:
+    source = sources.iterable(squares())
+    remedy = (
+        "a generator can be read only once; pass the function that makes it, iterable(rows) "
+        "instead of iterable(rows())"
+    )
+    with pytest.raises(InputError) as error:
+        rows_of(source, 1, 2)
+    assert str(error.value) == (
+        f"iterable generator, bounded cannot be read by several instances: {remedy}"
+    )
+    assert rows_of(source) == list(squares())
+    for again in (source, source.with_bad_rows("drop")):
+        with pytest.raises(InputError) as error:
+            rows_of(again)
+        assert str(error.value) == f"iterable generator, bounded was read before: {remedy}"
+
+
 def test_tuples_need_a_schema() -> None:
     source = sources.iterable([(1, "a"), (2, None)], schema={"x": "int32", "name": "string"})
     assert str(source.schema()) == "x: int32, name: string"
