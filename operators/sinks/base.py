@@ -244,6 +244,13 @@ class Sink(ABC):
         """
         return
 
+    def check_reachable(self) -> None:
+        """Raise `OutputError` if the server of the output does not answer.
+
+        Called in the place of `check_columns` if the columns are not known yet.
+        """
+        return
+
     def configured(self, settings: Settings) -> Self:
         """Return this sink with settings for the options that its user left out."""
         return self

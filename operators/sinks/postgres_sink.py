@@ -18,7 +18,7 @@ from ...configs.errors import OutputError, UsageError
 from ...configs.extras import require_extra
 from ..arguments import check_type, names
 from .base import CommitId, Delivery, Sink, SinkResult, SinkWriter, Staged
-from .postgres_server import Connection, connection_to
+from .postgres_server import Connection, connect, connection_to
 from .postgres_tables import PostgresTable
 from .postgres_writer import PUBLICATION, PostgresWriter, StagedRows, by_stage, staged_rows
 from .writer_schema import common_schema
@@ -67,6 +67,10 @@ class PostgresSink(Sink):
         """Compare columns with those of the table; see `Sink.check_columns`."""
         with connection_to(self.dsn, self.table.described) as connection:
             self.table.matched(connection, columns)
+
+    def check_reachable(self) -> None:
+        """Log in; see `Sink.check_reachable`."""
+        connect(self.dsn, self.table.described).close()
 
     def for_operator(self, operator_id: str) -> Self:
         """See `Sink.for_operator`: several operators may write into one table."""

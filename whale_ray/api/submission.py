@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import re
-import secrets
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
@@ -13,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeAlias, cast
 
-from ..configs.errors import OutputError, UsageError, WhaleError
+from ..configs.errors import UsageError, WhaleError
 from ..configs.loading import load_settings
 from ..configs.settings import Settings
 from ..control.supervisor import ALIVE, Supervisor
@@ -43,6 +41,7 @@ from .checkpoints import (
 )
 from .cluster_options import RayOptions
 from .job import Job, JobRunner
+from .new_jobs import checked_job_id, new_job_id
 from .supervisor_runners import CallingThreadRunner, ThreadRunner
 from .topology import Topology
 from .topology.checks import describe_value
@@ -262,12 +261,15 @@ def _submit_to_ray(
     checkpointing: CheckpointOptions,
     decisions: Decisions,
 ) -> Job:
+    job_id = checked_job_id(logical, settings, checkpointing)  # before a Ray is started
+
     def assign(settings: Settings, nodes: Sequence[ClusterNode]) -> Assignment:
         return _assign(
             logical,
             settings,
             workers,
             nodes,
+            job_id=job_id,
             needs_cluster=True,
             options=checkpointing,
             decisions=decisions,
@@ -423,17 +425,10 @@ def _assign(
     needs_cluster: bool,
     options: CheckpointOptions = _NO_CHECKPOINTS,
     decisions: Decisions = (),
+    job_id: str = "",
 ) -> Assignment:
-    job_id = new_job_id(unprepared.name)
-    try:
-        preflight(
-            unprepared,
-            checkpoints=bool(settings.checkpoints.url),
-            restores=options.restore is not None,
-        )
-    except OutputError:
-        options.check_folder(job_id, unprepared.name, settings)  # the output may be of its last job
-        raise
+    """Plan a job; `job_id` says that it was checked already."""
+    job_id = job_id or checked_job_id(unprepared, settings, options)
     if not needs_cluster:
         _warn_of_requests(unprepared)
     logical = prepare_operators(prune_columns(unprepared), settings, needs_cluster)
@@ -465,11 +460,6 @@ def _warn_of_requests(logical: LogicalPlan) -> None:
             logical.name,
             ", ".join(named),
         )
-
-
-def new_job_id(name: str) -> str:
-    """Return a unique id, usable as the name of a file or an actor."""
-    return f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')[:40]}-{secrets.token_hex(4)}"
 
 
 def _settings(settings: SettingsLike) -> Settings:

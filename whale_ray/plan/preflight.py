@@ -80,9 +80,11 @@ def check_outputs(logical: LogicalPlan) -> None:
 
 def _check_columns(logical: LogicalPlan, columns: Mapping[OutputKey, Schema | None]) -> None:
     for node in logical.of_kind(OperatorKind.SINK):
-        known = columns[node.id, MAIN]
-        if known is not None:
-            cast("Sink", node.payload).check_columns(known.to_arrow())
+        known, sink = columns[node.id, MAIN], cast("Sink", node.payload)
+        if known is None:
+            sink.check_reachable()
+        else:
+            sink.check_columns(known.to_arrow())
 
 
 def _check_checkpoints(logical: LogicalPlan) -> None:

@@ -133,7 +133,8 @@ def run_trial(
         UsageError: no row has been read in time.
         WhaleError: what the topology itself raises.
     """
-    from ..api.submission import new_job_id, start_on_processes
+    from ..api.new_jobs import new_job_id
+    from ..api.submission import start_on_processes
 
     length, clock = length or TrialLength(), clock or SystemClock()
     settings = settings.with_overrides({**_SETTINGS, **reads_for_trial(logical)})

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import whale_ray as whale
+from whale_ray.api import ray_submission
 from whale_ray.plan.preflight import preflight
 
 ROWS = pa.table({"name": ["a"], "speed": [3]})
@@ -33,6 +34,21 @@ def test_an_expression_that_does_not_fit_is_named_by_its_operator() -> None:
     words.filter(whale.col("word"), id="odd").sink(whale.sinks.collect())
     with pytest.raises(whale.errors.TopologyError, match=r"^operator 'odd': .*word is string"):
         preflight(made.logical_plan())
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_server_that_does_not_answer_is_told_before_ray_is_started(
+    monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    def started(*arguments: object, **options: object) -> None:
+        pytest.fail("Ray is started")
+
+    monkeypatch.setattr(ray_submission, "connect_ray", started)
+    made, rows = topology()
+    written = rows if known else rows.map(dict)
+    written.sink(whale.sinks.postgres("postgresql://127.0.0.1:1/db?connect_timeout=2", "t"))
+    with pytest.raises(whale.errors.OutputError, match=r"no connection: .*; start the server, or"):
+        whale.submit(made, on="ray")
 
 
 def test_an_output_that_exists_is_found_before_the_run(tmp_path: Path) -> None:
