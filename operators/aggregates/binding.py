@@ -55,7 +55,7 @@ def accumulator_of(aggregate: Aggregate, types: tuple[DataType, ...]) -> Accumul
             return ApproximateDistinct(types[0], *aggregate.options)
         case "percentile_approx":
             if not is_compiled(types[0]) or types[0].family == "bool":
-                raise _refused(aggregate, types[0], "numbers, dates and times")
+                raise _refused(aggregate, types[0], "integers, floats, dates and times")
             return ApproximatePercentile(types[0], *aggregate.options)
         case "collect_list":
             return CollectList(types[0], *aggregate.options)
@@ -80,6 +80,8 @@ def _total(aggregate: Aggregate, kind: DataType, mean: bool) -> Accumulator:
 def _refused(aggregate: Aggregate, kind: DataType, taken: str) -> ExpressionError:
     if kind.family == "uint64" and "integers" in taken:
         taken = taken.replace("integers", "integers up to 63 bits")
+    is_decimal = kind.family == "decimal128"
+    remedy = "cast it to 'double'" if is_decimal else "cast it"
     return ExpressionError(
-        f"{aggregate} of a column of type {kind}: {aggregate.function} takes {taken}; cast it"
+        f"{aggregate} of a column of type {kind}: {aggregate.function} takes {taken}; {remedy}"
     )

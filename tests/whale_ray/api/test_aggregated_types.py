@@ -122,3 +122,16 @@ def test_aggregates_of_all_types_are_those_of_sql(
             FROM given, (SELECT unnest({before}) AS before)
             GROUP BY start, {", ".join(keys)}""").fetchall()
     assert in_order(list(zip(*found.to_pydict().values(), strict=True))) == in_order(expected)
+
+
+def test_a_percentile_of_decimals_is_refused_with_the_type_to_cast_to() -> None:
+    topology = whale.Topology("decimals")
+    decimals = pa.table({"n": pa.array([Decimal("1.5")])})
+    rows = topology.source(whale.sources.arrow(decimals))
+    told = r"percentile_approx takes integers, floats, dates and times; cast it to 'double'$"
+    with pytest.raises(whale.errors.TopologyError, match=told):
+        rows.group_by("n").agg(F.percentile_approx("n", 0.5))
+    median = F.percentile_approx(whale.col("n").cast("double"), 0.5).alias("median")
+    rows.group_by("n").agg(median).sink(whale.sinks.collect(), id="out")
+    found = whale.run(topology).results("out").to_arrow().to_pylist()
+    assert found == [{"n": Decimal("1.5"), "median": 1.5}]

@@ -321,3 +321,38 @@ def test_computed_columns_have_known_types_in_a_left_join() -> None:
     names = ["window_start", "window_end", "at", "k", "f", "bid", "key", "more"]
     assert found.column_names == names
     assert found.num_rows == found.column("more").null_count == tables()[0].num_rows
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (
+            lambda left, right: left.join(right, "k", whale.window("10 s")),
+            r"^join\(\) .*too many positional arguments; write left.join\(right, on='key', within=",
+        ),
+        (
+            lambda left, right: left.join(right, on="k"),
+            r"^join\(\) .*missing a required argument: 'within'; write left.join\(right, on='key'",
+        ),
+        (
+            lambda left, right: left.join_asof(right, "k"),
+            r"^join_asof\(\) .*; write left.join_asof\(right, by='key', tolerance='1 second'\)$",
+        ),
+        (
+            lambda left, right: left.join_table(right),
+            r"^join_table\(\) .*'on'; write stream.join_table\(table, on='key'\)$",
+        ),
+        (
+            lambda left, right: left.drop_duplicates("k"),
+            r"^drop_duplicates\(\) .*'within'; write stream.drop_duplicates\('key', within='10 m",
+        ),
+    ],
+)
+def test_arguments_that_do_not_fit_are_told_how_they_are_written(
+    call: Callable[..., Any], told: str
+) -> None:
+    topology = whale.Topology("t")
+    rows = pa.table({"k": [1]})
+    left, right = (topology.source(whale.sources.arrow(rows), id=name) for name in ("l", "r"))
+    with pytest.raises(whale.errors.TopologyError, match=told):
+        call(left, right)

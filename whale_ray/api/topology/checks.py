@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any, Literal
+from functools import wraps
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from ...configs.errors import TopologyError
 from ...operators.arguments import accepts
@@ -20,12 +21,36 @@ NAME_LENGTH_MAX = 64
 PARALLELISM_MAX = 65_536
 """Larger than the largest number of virtual nodes; a larger number is a mistake."""
 
+_Given = ParamSpec("_Given")
+_Made = TypeVar("_Made")
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 def mistake(operator_id: str, text: str) -> TopologyError:
     """Return the error for a mistake at an operator."""
     return TopologyError(f"operator {operator_id!r}: {text}")
+
+
+def written_as(example: str) -> Callable[[Callable[_Given, _Made]], Callable[_Given, _Made]]:
+    """Return a decorator of methods that tells how a call is written whose arguments do not fit."""
+
+    def decorated(method: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
+        signature = inspect.signature(method)
+
+        @wraps(method)
+        def called(*given: _Given.args, **named: _Given.kwargs) -> _Made:
+            try:
+                signature.bind(*given, **named)
+            except TypeError as error:
+                told = f"{method.__name__}() got other arguments than it takes: {error}"
+                msg = f"{told}; write {example}"
+                raise TopologyError(msg) from None
+            return method(*given, **named)
+
+        return called
+
+    return decorated
 
 
 def check_name(name: object, what: Literal["topology name", "operator id"]) -> str:

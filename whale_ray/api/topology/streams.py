@@ -33,7 +33,7 @@ from ...plan.logical import MAIN, Input, OnBadRows
 from . import misuse
 from .aggregations import GroupedRows
 from .asof_joins import add_join_asof
-from .checks import check_choice, check_function, mistake
+from .checks import check_choice, check_function, mistake, written_as
 from .deduplications import add_drop_duplicates
 from .grouped import GroupedStream
 from .joins import add_join
@@ -150,6 +150,7 @@ class Stream(ReadableStream):
         """
         return GroupedRows(self, columns)
 
+    @written_as("left.join(right, on='key', within=whale.window('10 minutes'))")
     def join(
         self,
         other: Stream,
@@ -199,6 +200,7 @@ class Stream(ReadableStream):
         )
         return self._output_of(operator_id)
 
+    @written_as("left.join_asof(right, by='key', tolerance='1 second')")
     def join_asof(
         self,
         other: Stream,
@@ -256,6 +258,7 @@ class Stream(ReadableStream):
         )
         return self._output_of(operator_id)
 
+    @written_as("stream.join_table(table, on='key')")
     def join_table(
         self,
         table: Source | Stream | object,
@@ -318,6 +321,7 @@ class Stream(ReadableStream):
         )
         return self._output_of(join_id)
 
+    @written_as("stream.drop_duplicates('key', within='10 minutes')")
     def drop_duplicates(
         self,
         *columns: str,
