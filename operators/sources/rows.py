@@ -376,8 +376,9 @@ class RowReader(SourceReader):
             self._rejected[reason] = self._rejected.get(reason, 0) + rows
             return
         number = self._rows.left.from_count(index).first
+        why = str(error).removeprefix("row 0 ")
         msg = (
-            f"row {number}: {error}: {_preview(row)}; correct it, pass schema=, or pass "
+            f"row {number}: {why}: {_preview(row)}; correct it, pass schema=, or pass "
             "on_bad_rows='drop' to leave such rows out and count them"
         )
         raise BadRowError(msg) from error
@@ -435,6 +436,12 @@ def iterable(
         BadRowError: while running: a row does not fit the schema, unless `Topology.source` got
             `on_bad_rows="drop"`.
     """
+    if hasattr(rows, "__arrow_c_stream__") and not isinstance(rows, type):
+        msg = (
+            f"iterable() got a {type(rows).__name__}, which is a table: pass it to "
+            "whale.sources.arrow or whale.sources.pandas"
+        )
+        raise InputError(msg)
     if isinstance(rows, Mapping | str | bytes) or not (
         callable(rows) or isinstance(rows, Iterable)
     ):

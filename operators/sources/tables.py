@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .base import SourceReader
 
 _UNIT_ROWS = 8192
+_FRAME = "the pandas frame"
 
 
 @dataclass(frozen=True)
@@ -137,19 +138,53 @@ def pandas(frame: pd.DataFrame) -> Source:
     Raises:
         InputError: a column's values do not have one type, or one that is not supported.
     """
+    import pandas as pd
     import pyarrow as pa
 
+    if not isinstance(frame, pd.DataFrame):
+        msg = (
+            f"pandas() got a {type(frame).__name__}; pass a pandas DataFrame, or use "
+            "whale.sources.arrow for other tables and whale.sources.iterable for rows"
+        )
+        raise InputError(msg)
     names = [str(name) for name in frame.columns]
-    _refuse_twins(names, "the pandas frame")
+    _refuse_twins(names, _FRAME)
+    named = frame.set_axis(names, axis=1)
     try:
-        table = pa.Table.from_pandas(frame.set_axis(names, axis=1), preserve_index=False)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        reason = "; ".join(str(part) for part in error.args)
-        msg = f"the pandas frame: {reason}; give the column one type with astype()"
+        table = pa.Table.from_pandas(named, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        msg = f"{_FRAME}: {_misfit(named, error)}; give the column one type with astype()"
         raise InputError(msg) from error
-    return _checked(
-        ArrowTableSource(table.replace_schema_metadata(None), "pandas"), "the pandas frame"
-    )
+    source = _checked(ArrowTableSource(table.replace_schema_metadata(None), "pandas"), _FRAME)
+    _refuse_changed(named, source.schema())
+    return source
+
+
+def _misfit(frame: pd.DataFrame, error: Exception) -> str:
+    """Return why Arrow has no column for one of a frame, with the name of that column."""
+    import pyarrow as pa
+
+    if isinstance(error, pa.ArrowException) and not isinstance(error, UnicodeError):
+        return "; ".join(str(part) for part in error.args)
+    for name in frame.columns:
+        try:
+            pa.array(frame[name], from_pandas=True)
+        except type(error):
+            return f"column {name!r}: {error}"
+    return str(error)
+
+
+def _refuse_changed(frame: pd.DataFrame, schema: Schema) -> None:
+    """Refuse values that Arrow changes: it drops the time beside dates, and adds missing zones.
+
+    Raises:
+        InputError: one is of another kind than its column; the message names it.
+    """
+    from ...transport.wire.value_kinds import fitted
+
+    for name in frame.select_dtypes(object).columns:
+        values = frame[name][frame[name].notna()].tolist()
+        fitted(values, schema.field(name).type, f"{_FRAME}: column {name!r}")
 
 
 def _checked(source: ArrowTableSource, where: str) -> ArrowTableSource:

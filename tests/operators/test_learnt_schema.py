@@ -409,7 +409,7 @@ def test_names_are_text(rows: list[Any]) -> None:
 
 
 def test_a_later_row_with_another_kind_of_name() -> None:
-    with pytest.raises(BadRowError, match="^row 1: row 0 has the key 1; the names of columns are"):
+    with pytest.raises(BadRowError, match="^row 1: has the key 1; the names of columns are"):
         list(_read([{"a": 1}, {"a": 1, 1: 2}], 10, "fail"))
 
 

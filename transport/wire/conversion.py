@@ -28,6 +28,8 @@ _FRACTIONS = (float, np.floating, decimal.Decimal)
 _TIMES = (datetime.datetime, datetime.time, datetime.timedelta)
 _SAFE = (list, tuple, pa.Array, pa.ChunkedArray)
 """Classes of values whose Arrow form shares no memory that may still change."""
+_TEXTS = (str, bytes, bytearray)
+"""Sequences that are no rows of values."""
 _NO_COLUMNS = (str, bytes, bytearray, Mapping, set, frozenset)
 """Classes whose elements are not the rows' values, or are in no order."""
 _EXACT_CLASSES = {"int64": int, "float64": float, "bool": bool}
@@ -116,6 +118,8 @@ def _transposed(rows: Sequence[Any], keys: Sequence[Any], names: Sequence[str]) 
     try:
         values = [list(map(operator.itemgetter(key), rows)) for key in keys]
         widths = set(map(len, rows))
+        if isinstance(keys, range) and not classes_of(rows).isdisjoint(_TEXTS):
+            raise TypeError
     except (KeyError, IndexError, TypeError):
         raise InputError(_odd_row(rows, names)) from None
     if widths != {len(names)}:
@@ -360,6 +364,9 @@ def _odd_row(rows: Sequence[Any], names: Sequence[str]) -> str:
                 return f"row {index} lacks column {missing[0]!r}; give None where there is no value"
             if unknown:
                 return f"row {index} has column {unknown[0]!r}, the others do not; declare a schema"
+        elif isinstance(row, _TEXTS) or not hasattr(row, "__len__"):
+            kind = type(row).__name__
+            return f"row {index} is {row!r:.40}, {kind}: a row is a mapping, or a tuple of values"
         elif len(row) != len(names):
             return f"row {index} has {len(row)} values for {len(names)} columns: {', '.join(names)}"
     return "rows are of different kinds; make all of them mappings, or all of them tuples"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import pickle
+from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -95,3 +98,48 @@ def test_unsupported_tables_are_named() -> None:
         "the Arrow table: column 'tags' has type list<item: string>, which whale-ray does not "
         "support"
     )
+
+
+DAY = datetime.date(2024, 1, 1)
+MOMENT = datetime.datetime(2024, 1, 1, 5)  # noqa: DTZ001 - beside one with a zone
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([DAY, MOMENT], "date32: Could not convert datetime.datetime(2024, 1, 1, 5, 0)"),
+        ([MOMENT.replace(tzinfo=datetime.UTC), MOMENT], "tz=UTC]: Could not convert"),
+        ([MOMENT, 5], "timestamp[us]: Could not convert 5 with type int"),
+        ([datetime.timedelta(1), 5], "duration[us]: Could not convert 5 with type int"),
+        ([MOMENT, pd.Timestamp(1)], "timestamp[us]: Could not convert Timestamp("),
+        ([b"x", "y"], "binary: Could not convert 'y' with type str"),
+        ([1.5, True], "float64: Could not convert True with type bool"),
+        ([2**63, 1], "too large"),
+        (["\ud800"], "surrogates not allowed"),
+    ],
+)
+def test_values_of_a_frame_that_would_change_are_refused(values: list[Any], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        sources.pandas(pd.DataFrame({"n": [1] * len(values), "x": pd.Series(values, dtype=object)}))
+    assert str(error.value).startswith("the pandas frame: column 'x'")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_values_of_a_frame_that_fit_are_read_as_they_are() -> None:
+    frame = pd.DataFrame({"n": [1, None, 2.0], "d": [1, Decimal("1.5"), np.nan], "s": ["a"] * 3})
+    frame = frame.astype(object)
+    assert [row for batch in read_all(sources.pandas(frame)) for row in batch.to_pylist()] == [
+        {"n": 1, "d": Decimal("1.0"), "s": "a"},
+        {"n": None, "d": Decimal("1.5"), "s": "a"},
+        {"n": 2, "d": None, "s": "a"},
+    ]
+
+
+def test_what_is_no_frame_is_named_with_the_source_that_reads_it() -> None:
+    with pytest.raises(
+        InputError, match=r"^pandas\(\) got a list; pass a pandas DataFrame, or use"
+    ):
+        sources.pandas([1])  # type: ignore[arg-type]  # the mistake tested
+    with pytest.raises(InputError, match=r"^iterable\(\) got a DataFrame, which is a table: pass"):
+        sources.iterable(pd.DataFrame({"x": [1]}))

@@ -187,6 +187,14 @@ CASES = {
         lambda: Batch.from_rows([]),
         "there is no row to take the columns from; give a schema",
     ),
+    "a text as a row": (
+        lambda: Batch.from_rows([(1, "x"), "yz"], TWO),
+        "row 1 is 'yz', str: a row is a mapping, or a tuple of values",
+    ),
+    "a number as a row": (
+        lambda: Batch.from_rows([5], TWO),
+        "row 0 is 5, int: a row is a mapping, or a tuple of values",
+    ),
     "mixed rows": (
         lambda: Batch.from_rows([{"a": 1}, (1,)]),
         "rows are of different kinds; make all of them mappings, or all of them tuples",
