@@ -13,7 +13,7 @@ from ray.exceptions import ActorUnavailableError, ActorUnschedulableError
 import whale_ray as whale
 from whale_ray.configs.errors import ResourceError
 from whale_ray.configs.settings import Settings
-from whale_ray.control.controller_events import Died
+from whale_ray.control.controller_events import Died, Respawned
 from whale_ray.control.fleet import (
     MemberMessage,
     SnapshotTaken,
@@ -49,6 +49,7 @@ class StandIn:
         self.answers: dict[str, Any] = {}
         self.killed: list[int] = []
         self.given: dict[str, tuple[Any, ...]] = {}
+        self.restarting: set[int] = set()
         self.alive = {"a": True, "b": True}
 
     def actor(self, member: int) -> Any:
@@ -106,7 +107,14 @@ def assignment() -> Assignment:
 
 def new_fleet(ray: StandIn) -> RayFleet:
     actors = [ray.actor(member) for member in range(6)]
-    return RayFleet(actors, ["a", "b"], 10**9, VirtualClock(), ray.nodes)
+    return RayFleet(
+        actors,
+        ["a", "b"],
+        10**9,
+        VirtualClock(),
+        ray.nodes,
+        lambda actor: cast("Any", actor).member in ray.restarting,
+    )
 
 
 @pytest.fixture
@@ -179,6 +187,24 @@ def test_a_refused_question_is_asked_again_while_the_node_lives(
 
 
 UNAVAILABLE = ActorUnavailableError("restarting", b"0" * 16)
+
+
+def test_a_member_is_asked_whether_it_is_ready_once_ray_has_restarted_it(
+    stand_in: StandIn, fleet: RayFleet
+) -> None:
+    """Before, Ray would hold the call for up to two seconds, and then refuse it."""
+    del stand_in.given["ready 3"]
+    stand_in.restarting.add(3)
+    fleet.respawn(3)
+    assert fleet.next_event(10**9) is None
+    assert "ready 3" not in stand_in.given
+    stand_in.restarting.clear()
+    stand_in.answers["ready 3"] = "next token"
+    assert fleet.next_event(10**9) == Respawned(3)
+    stand_in.restarting.add(3)
+    fleet.respawn(3)
+    stand_in.alive["b"] = False
+    assert message_of(lambda: fleet.next_event(10**9)) == GONE
 
 
 def test_a_member_that_restarts_while_a_controller_takes_over_is_waited_for(

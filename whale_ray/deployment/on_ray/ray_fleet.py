@@ -218,6 +218,19 @@ def _reserved(plan: PhysicalPlan, index: int, nodes: Sequence[str], room: Room) 
     }
 
 
+def is_restarting(actor: ActorHandle[Any]) -> bool:
+    """Return whether Ray is starting the process of an actor that died."""
+    from ray.core.generated import gcs_pb2
+
+    accessor = ray._private.state.state._connect_and_get_accessor()
+    packed = accessor.get_actor_info(actor._actor_id)
+    if packed is None:
+        return False
+    return bool(
+        gcs_pb2.ActorTableData.FromString(packed).state == gcs_pb2.ActorTableData.RESTARTING
+    )
+
+
 class RayFleet(Fleet):
     """Calls member actors; runs in the controller's actor.
 
@@ -232,16 +245,19 @@ class RayFleet(Fleet):
         start_timeout_ns: int,
         clock: Clock,
         ask_for_nodes: Callable[[], list[Mapping[str, Any]]] = ray.nodes,
+        is_restarting: Callable[[ActorHandle[Any]], bool] = is_restarting,
     ) -> None:
         self._actors = actors
         self._nodes = nodes
         self._start_timeout_ns = start_timeout_ns
         self._clock = clock
         self._ask_for_nodes = ask_for_nodes
+        self._is_restarting = is_restarting
         self._plan: StreamPlan | None = None
         self._tokens: list[str] = []
         self._killed: set[int] = set()
         self._pending: dict[Any, tuple[int, str, int]] = {}
+        self._restarting: set[int] = set()  # members that are asked whether they are ready once up
         self._unheard: set[int] = set()  # members whose call of `messages` was lost with a process
         self._heard: dict[int, int] = {}  # whose messages were returned, and the number of the last
         self._messages: deque[FleetEvent] = deque(maxlen=_MESSAGES_MAX)
@@ -330,7 +346,7 @@ class RayFleet(Fleet):
         self._check_nodes([member])
         if hangs:
             self._kill_old(member)
-        self._ask_whether_ready(member)
+        self._restarting.add(member)
 
     def _kill_old(self, member: int) -> None:
         self._killed.add(member)
@@ -339,8 +355,16 @@ class RayFleet(Fleet):
         except RayActorError:
             pass  # it has died already, and Ray restarts it
 
-    def _ask_whether_ready(self, member: int) -> None:
-        self._pending[self._actors[member].ready.remote()] = (member, "ready", 0)
+    def _ask_whether_ready(self) -> None:
+        """Ask the members that Ray has restarted by now.
+
+        Those that it still restarts are not asked: Ray refuses such a call, but says so only up to
+        two seconds later, when they may have been up for long.
+        """
+        for member in sorted(self._restarting):
+            if not self._is_restarting(self._actors[member]):
+                self._restarting.discard(member)
+                self._pending[self._actors[member].ready.remote()] = (member, "ready", 0)
 
     def _request_messages(self, member: int, received: int) -> None:
         self._unheard.discard(member)
@@ -360,7 +384,7 @@ class RayFleet(Fleet):
         if member not in self._killed:
             self._kill_old(member)
         self._clock.sleep_ns(_RESTART_POLL_NS)
-        self._ask_whether_ready(member)
+        self._restarting.add(member)
         return None
 
     def next_event(self, timeout_ns: int) -> FleetEvent | None:
@@ -369,13 +393,18 @@ class RayFleet(Fleet):
             return self._messages.popleft()
         for one, received in list(self._heard.items()):  # the caller has dealt with all of them
             self._request_messages(one, received)
+        self._ask_whether_ready()
+        if self._restarting:
+            timeout_ns = min(timeout_ns, _RESTART_POLL_NS)
         if not self._pending:
+            self._check_nodes(sorted(self._restarting))
             self._clock.sleep_ns(timeout_ns)
             return None
         done, _ = ray.wait(list(self._pending), num_returns=1, timeout=timeout_ns / 1e9)
         if not done:
             pending = self._pending.values()
-            self._check_nodes([member for member, method, _ in pending if method == "ready"])
+            asked = [member for member, method, _ in pending if method == "ready"]
+            self._check_nodes([*self._restarting, *asked])
             return None
         member, method, attempt = self._pending.pop(done[0])
         try:
@@ -406,10 +435,10 @@ class RayFleet(Fleet):
 
     def _lost(self, member: int, method: str, error: RayError) -> FleetEvent | None:
         """Turn a lost call into an event; only the loss of a step is reported as a death."""
-        if method == "ready":  # not restarted yet: Ray refuses such calls at once
+        if method == "ready":  # not restarted yet
             self._check_nodes([member])
             self._clock.sleep_ns(_RESTART_POLL_NS)
-            self._ask_whether_ready(member)
+            self._restarting.add(member)
             return None
         if method == "snapshot":
             return SnapshotTaken(member, None)
