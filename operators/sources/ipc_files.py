@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_PIECE_ROWS = 1 << 16
-"""Texts are checked, and what cannot be a view is converted, in pieces of so many rows."""
+_PIECE_ROWS_MIN, _PIECE_ROWS_MAX = 1 << 16, 1 << 18
+_PIECE_BYTES = 16 << 20
+"""Texts are checked, and what cannot be a view is converted, in pieces of about so many bytes."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,10 @@ class IpcSource(DividedFiles[MappedIpc]):
                 check_likeness(path, place)
                 rows = place["rows"]
             progress.enter(unit, {**now, "rows": rows})
-            for start in range(rows, batch.num_rows, _PIECE_ROWS):
-                is_whole = start == 0 and batch.num_rows <= _PIECE_ROWS
-                piece = batch if is_whole else batch.slice(start, _PIECE_ROWS)
+            most = _piece_rows(batch)
+            for start in range(rows, batch.num_rows, most):
+                is_whole = start == 0 and batch.num_rows <= most
+                piece = batch if is_whole else batch.slice(start, most)
                 progress.move(start)
                 yield piece
 
@@ -108,3 +110,10 @@ def ipc(path: PathLike | Sequence[PathLike], columns: Sequence[str] | None = Non
     """
     files = FileSet.of(path, "Arrow IPC", (".arrow", ".ipc", ".feather", ".arrows"))
     return IpcSource(files, columns_to_read("ipc", columns))
+
+
+def _piece_rows(batch: pa.RecordBatch) -> int:
+    if batch.num_rows <= _PIECE_ROWS_MIN:
+        return _PIECE_ROWS_MIN
+    fitting = _PIECE_BYTES * batch.num_rows // max(batch.nbytes, 1)
+    return max(_PIECE_ROWS_MIN, min(_PIECE_ROWS_MAX, fitting))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["column_path", "map_for_flink", "map_streams", "mapped_bytes", "mapped_path"]
 
-_BLOCK_ROWS = 1 << 16
+_BLOCK_ROWS = 1 << 18
 
 
 def mapped_path(folder: Path, stream: str) -> Path:
