@@ -17,6 +17,7 @@ from .ring_layout import (
     FRAME_ALIGNMENT,
     HEAD,
     LENGTH_BYTES,
+    POISON,
     PRODUCER_CLOSED,
     READER_STATE,
     RECEIVED,
@@ -26,7 +27,6 @@ from .ring_readers import lowest_tail
 
 NOT_A_FRAME: Final = -2
 NOT_FINISHED: Final = -1
-POISON: Final = 0xDB
 
 
 @inner

@@ -40,6 +40,7 @@ from .ring_layout import (
     HEAD,
     LENGTH_BYTES,
     LINE_BYTES,
+    POISON,
     PRODUCER_CLOSED,
     READER_POSITION,
     READER_STATE,
@@ -47,8 +48,6 @@ from .ring_layout import (
 )
 from .ring_readers import NO_READER, lowest_position, lowest_tail
 from .segment import Bytes, Words
-
-POISON: Final = 0xDB
 
 # Results of the kernels in place of an offset or count.
 NO_ROOM: Final = -1

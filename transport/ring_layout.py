@@ -52,6 +52,9 @@ PAGE_BYTES: Final = 4096
 FRAME_ALIGNMENT: Final = 64
 LENGTH_BYTES: Final = 8
 
+POISON: Final = 0xDB
+"""What tests have released bytes overwritten with: in a ring and its mirrors the same."""
+
 CONSTANTS: Final = 128
 RECEIVED: Final = 192
 HEAD: Final = 256

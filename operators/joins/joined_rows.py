@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
+from ..windows.durations import NS_PER_US
 
 if TYPE_CHECKING:
     from ...transport.wire.types import DataType, Schema
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["Bounds", "JoinedRows"]
 
 Bounds: TypeAlias = "tuple[int, int] | tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]"
-
-_NS_PER_US = 1_000
 
 
 class JoinedRows:
@@ -54,7 +53,7 @@ class JoinedRows:
         assert known is not None
         count = known.num_rows
         columns = [
-            Column(kind, np.full(count, np.asarray(bound_ns, np.int64) // _NS_PER_US))
+            Column(kind, np.full(count, np.asarray(bound_ns, np.int64) // NS_PER_US))
             for kind, bound_ns in zip(self._window_types, bounds_ns or (), strict=True)
         ]
         if left is not None:

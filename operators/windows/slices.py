@@ -40,8 +40,6 @@ __all__ = [
 
 Int64s = npt.NDArray[np.int64]
 
-_NS_PER_US = 1_000
-
 
 class Slices(ABC):
     """How rows are cut into slices, and which windows these make."""

@@ -19,6 +19,7 @@ from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Schema
 from ..snapshots import StateChunk
+from .durations import NS_PER_US
 from .group_state import GroupState
 from .grouping import SLICE
 from .sealed_windows import dated
@@ -34,7 +35,6 @@ __all__ = ["TopRows", "order_of"]
 
 Int64s = npt.NDArray[np.int64]
 
-_NS_PER_US = 1_000
 _PRUNED_FROM_ROWS = 4_096
 _RUN_BYTES_MIN = 64 << 10
 """With less in memory there is no use in a run."""
@@ -241,7 +241,7 @@ class TopRows(TimeWindows):
         if self._asked.has_window_columns:
             kind = self.schema.fields[0].type
             for bound in (self._slices.start_ns(window), self._slices.end_ns(window)):
-                data = np.full(rows.num_rows, bound // _NS_PER_US, np.int64)
+                data = np.full(rows.num_rows, bound // NS_PER_US, np.int64)
                 bounds.append(Column(kind, data))
         result = Batch(self.schema, [*bounds, *rows.columns], rows.num_rows)
         self._emit_at(result, window, out)

@@ -13,6 +13,7 @@ from ...configs.errors import BadRowError
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ..aggregates.accumulator import OutOfRange
+from .durations import NS_PER_US
 
 if TYPE_CHECKING:
     from ...transport.wire.types import Schema
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["WindowResults"]
 
 Int64s = npt.NDArray[np.int64]
-
-_NS_PER_US = 1_000
 
 
 class WindowResults:
@@ -64,7 +63,7 @@ class WindowResults:
         columns: list[Column] = []
         if self._aggregation.has_window_columns:
             kind = self._schema.fields[0].type
-            columns = [Column(kind, bounds // _NS_PER_US) for bounds in (starts_ns, ends_ns)]
+            columns = [Column(kind, bounds // NS_PER_US) for bounds in (starts_ns, ends_ns)]
         columns += keys.columns
 
         def window_of(row: int) -> str:
@@ -103,4 +102,4 @@ class WindowResults:
 
 
 def _text(time_ns: int) -> str:
-    return str(np.datetime64(time_ns // _NS_PER_US, "us"))
+    return str(np.datetime64(time_ns // NS_PER_US, "us"))

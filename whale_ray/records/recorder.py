@@ -105,7 +105,9 @@ class RunRecorder(NoRecorder):
         try:
             return call()
         except (OSError, WhaleError) as error:
-            _log.warning("job %s is not recorded any more: %s", self._assignment.job_id, error)
+            remedy = "" if isinstance(error, WhaleError) else "; name a folder with records.folder"
+            job_id = self._assignment.job_id
+            _log.warning("job %s is not recorded any more: %s%s", job_id, error, remedy)
             self._folder, self.next_due_ns = None, None
             return None
 

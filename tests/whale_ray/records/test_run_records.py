@@ -256,6 +256,7 @@ def test_a_folder_that_cannot_be_made_harms_no_job(tmp_path, caplog):
     job = whale.run(topology_of(lambda row: {"km": row.km}), settings=settings)
     assert job.state == "finished"
     assert "is not recorded any more" in caplog.text
+    assert caplog.messages[-1].endswith("; name a folder with records.folder")
 
 
 def test_a_long_run_keeps_its_whole_history_with_fewer_samples(tmp_path):
