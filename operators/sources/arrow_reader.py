@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -134,11 +135,12 @@ def wanted_columns(names: Sequence[str], columns: Sequence[str] | None, where: s
         InputError: a column is missing, or a name occurs twice.
     """
     wanted = list(names if columns is None else columns)
+    times = Counter(names)
     for name in wanted:
-        if names.count(name) > 1:
+        if times[name] > 1:
             msg = f"{where}: the column {name!r} occurs twice; rename one of them"
             raise InputError(msg)
-        if name not in names:
+        if name not in times:
             near = get_close_matches(name, names, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"it has {_some(names)}"
             msg = f"{where}: no column {name!r}; {hint}"

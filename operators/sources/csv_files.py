@@ -112,8 +112,9 @@ class CsvSource(TextSource):
         return parser, body
 
     def _refuse_another_column(self, path: str, names: list[str], schema: pa.Schema) -> None:
+        known = set(schema.names)
         for name in names:
-            if name not in schema.names:
+            if name not in known:
                 msg = (
                     f"{path}: the column {name!r} is missing in the first file; "
                     "name the columns= wanted, or pass schema="
@@ -183,12 +184,10 @@ class CsvSource(TextSource):
             return table.schema
         types = dict.fromkeys(numbers, pa.string())
         texts = self._read(data, names, types, numbers, skipped=[])
-        schema = table.schema
-        for name in numbers:
-            column = f"{path}: the column {name!r}"
-            kind = number_type(texts.column(name), schema.field(name).type, column)
-            schema = schema.set(schema.get_field_index(name), pa.field(name, kind))
-        return schema
+        found = dict(zip(table.schema.names, table.schema.types, strict=True))
+        for name, column in zip(numbers, texts.columns, strict=True):
+            found[name] = number_type(column, found[name], f"{path}: the column {name!r}")
+        return pa.schema(found.items())
 
     def _parse(self, data: bytes, names: list[str], schema: pa.Schema) -> pa.Table:
         import pyarrow as pa
