@@ -26,7 +26,7 @@ from ...metrics.job_metrics import JobMetrics
 from ...plan.assignment import Assignment
 from ...records.recorder import recorder_of
 from ...tasks.printed import Fetched
-from ...transport.clock import SystemClock
+from ...transport.clock import Clock, SystemClock
 from ..envelope import unseal
 from ..signals import leave_stops_to_the_controller
 from .followers import Followers
@@ -86,6 +86,7 @@ class ControllerActor:
         self._ran = threading.Event()  # and so has ended
         self._failure: WhaleError | None = None
         self._left = threading.Event()  # by the driver
+        self._told_ns: int | None = None  # when the driver was answered
         self._followers = Followers()
         self._outcome: bytes | None = None  # pickled
         self._output: ActorOutput | None = None
@@ -188,6 +189,7 @@ class ControllerActor:
         self._begin_detached()
         while not self._ran.wait(_START_POLL_S) and self.state() not in _STARTED:
             pass
+        self._told_ns = SystemClock().monotonic_ns()
         if self._failure is not None:
             raise self._failure
 
@@ -214,10 +216,16 @@ class ControllerActor:
                 last.callback(self._ended.set)
                 last.callback(self._end_myself)
                 last.callback(self._followers.wait)
-                last.callback(self._left.wait, _LEAVE_S)
+                last.callback(self._await_driver, SystemClock())
                 last.callback(self._ran.set)
                 if self._group is not None:
                     last.callback(give_back, self._group, SystemClock())
+
+    def _await_driver(self, clock: Clock) -> None:
+        """Wait until the driver has left, unless it was answered long ago: then it was killed."""
+        told_ns = clock.monotonic_ns() if self._told_ns is None else self._told_ns
+        since_s = (clock.monotonic_ns() - told_ns) / 1e9
+        self._left.wait(max(0.0, _LEAVE_S - since_s))
 
     def _end_myself(self) -> None:
         ray.kill(ray.get_actor(controller_name(self._job_id), namespace=NAMESPACE))
