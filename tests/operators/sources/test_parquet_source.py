@@ -83,7 +83,7 @@ def test_only_the_wanted_columns_in_the_wanted_order(tmp_path: Path) -> None:
 def test_only_the_columns_that_are_read_limit_how_many_rows_are_decoded_at_once(
     tmp_path: Path,
 ) -> None:
-    rows = 20_000
+    rows = 40_000
     texts = np.random.default_rng(7).bytes(500 * rows)
     table = pa.table(
         {

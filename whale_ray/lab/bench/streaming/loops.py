@@ -19,6 +19,7 @@ from ....operators.expressions.expression import col
 from ....operators.joins.broadcast_table import BroadcastTable
 from ....operators.joins.table_join import TableJoin
 from ....operators.transforms import FilterExpression, MapExpressions
+from ....tasks.read_size import ROWS_MAX
 from ....testing import instance_context
 from ....transport.compiling import njit
 from ....transport.wire.batch import Batch
@@ -34,7 +35,8 @@ __all__ = ["CAMPAIGNS", "CHAINS", "Chain", "loop_rows"]
 ROWS = 4_000_000
 QUICK_ROWS = 1_000_000
 REPETITIONS = 7
-BATCH_ROWS = 1 << 16
+BATCH_ROWS = ROWS_MAX
+"""As sources read rows that are computed with in columns."""
 BY_HAND_LEAST = 0.85
 
 _SCHEMA = Schema.of(auction="int64", bidder="int64", price="int64", event_type="string", ad="int32")

@@ -33,8 +33,9 @@ __all__ = ["many_keys_rows"]
 
 KEYS = 10_000_000
 QUICK_KEYS = 1 << 20
-_BATCH_ROWS = 1 << 14
-_BATCHES, _ROUNDS = 16, 15
+_BATCH_ROWS = 1 << 16
+"""Of the largest slice."""
+_BATCHES, _ROUNDS = 4, 15
 _AIM_M_ROWS_PER_S = 50.0
 _BUDGET_BYTES = 8 << 30
 _AHEAD = 32
