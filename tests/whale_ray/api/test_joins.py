@@ -346,6 +346,10 @@ def test_computed_columns_have_known_types_in_a_left_join() -> None:
             lambda left, right: left.drop_duplicates("k"),
             r"^drop_duplicates\(\) .*'within'; write stream.drop_duplicates\('key', within='10 m",
         ),
+        (
+            lambda left, right: left.group_by("k").top_n(3),
+            r"^top_n\(\) .*'by'; write stream.group_by\('key'\).top_n\(3, 'value'\)$",
+        ),
     ],
 )
 def test_arguments_that_do_not_fit_are_told_how_they_are_written(

@@ -21,7 +21,7 @@ from ...operators.windows.specifications import (
 from ...operators.windows.top_n import TopN
 from ...plan.logical import Input, OperatorKind, OperatorNode
 from . import misuse
-from .checks import check_choice, describe_value, mistake
+from .checks import check_choice, describe_value, mistake, written_as
 from .known import KnownColumns, as_known_schema, check_columns
 from .locations import caller_location
 from .time_columns import (
@@ -129,6 +129,7 @@ class GroupedRows:
         _check_names(operator_id, asked)
         return self._added(operator_id, "agg", asked, parallelism)
 
+    @written_as("stream.group_by('key').top_n(3, 'value')")
     def top_n(
         self,
         n: int,
