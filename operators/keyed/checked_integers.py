@@ -27,6 +27,7 @@ __all__ = ["CHECKED"]
 _FLAG = types.Array(types.uint8, 1, "C")
 _BYTE = ir.IntType(8)
 _WHOLE = ir.IntType(64)
+_NOTHING = ir.Constant(_WHOLE, 0)
 _LEAST = ir.Constant(_WHOLE, -(1 << 63))
 _MINUS_ONE = ir.Constant(_WHOLE, -1)
 _MOST_BITS = ir.Constant(_WHOLE, 63)
@@ -109,15 +110,18 @@ def _divided(typing: Any, first: Any, second: Any, left: Any) -> Any:
 
 
 def _powered(typing: Any, first: Any, second: Any, left: Any) -> Any:
-    """Raise to a power; a whole number to a negative one is a fraction."""
+    """Raise to a power; a whole number to a negative one is a fraction.
 
-    def beyond(builder: Any, _: Any, second: Any) -> Any:
-        return cgutils.is_neg_int(builder, second)
-
-    signed = _are_signed(first, second)
-    if signed:
-        first, second = types.int64, types.int64
-    return _as_numba_does(typing, operator.pow, first, second, left, beyond if signed else None)
+    Powers of fractions are the C library's, as Python's are: numba would multiply.
+    """
+    if not _are_signed(first, second):
+        if any(isinstance(types.unliteral(one), types.Float) for one in (first, second)):
+            first, second = types.float64, types.float64
+        return _as_numba_does(typing, operator.pow, first, second, left)
+    signature = types.int64(types.int64, types.int64, left)
+    return signature, lambda context, builder, _, args: context.compile_internal(
+        builder, _power, signature, args
+    )
 
 
 def _shifted(function: Callable[[Any, Any], Any]) -> Any:
@@ -130,7 +134,9 @@ def _shifted(function: Callable[[Any, Any], Any]) -> Any:
         few = builder.select(is_wide, _MOST_BITS, bits)
         if function is operator.rshift:
             return builder.ashr(value, few)
-        return builder.select(is_wide, ir.Constant(_WHOLE, 0), builder.shl(value, few))
+        moved = builder.select(is_wide, _NOTHING, builder.shl(value, few))
+        _note(context, builder, left, builder.icmp_signed("!=", builder.ashr(moved, few), value))
+        return moved
 
     def typed(typing: Any, value: Any, bits: Any, left: Any) -> Any:
         if _are_signed(value, bits):
@@ -259,10 +265,27 @@ def _misfit(kind: Any, target: Any) -> Any:
     return None
 
 
+_multiplied = _checked(operator.mul, "mul")
+
+
+def _power(base: int, exponent: int, left: Any) -> int:
+    """Raise a whole number to a power; compiled into loops."""
+    if exponent < 0:
+        left[0] = 1
+    product = 1
+    while exponent > 0:
+        if exponent & 1:
+            product = _multiplied(product, base, left)
+        exponent >>= 1
+        if exponent:
+            base = _multiplied(base, base, left)
+    return product
+
+
 CHECKED = {
     "_added": _checked(operator.add, "add"),
     "_subtracted": _checked(operator.sub, "sub"),
-    "_multiplied": _checked(operator.mul, "mul"),
+    "_multiplied": _multiplied,
     "_negated": intrinsic(_negated),
     "_divided": intrinsic(_divided),
     "_powered": intrinsic(_powered),

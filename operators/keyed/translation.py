@@ -263,10 +263,9 @@ class _Translator(ast.NodeTransformer):
     def visit_BinOp(self, node: ast.BinOp) -> Any:
         """Note when whole numbers leave 64 bits."""
         self.generic_visit(node)
-        if isinstance(node.op, ast.Pow) and _is_literal(node.right):
-            if isinstance(node.right, ast.UnaryOp):  # a fraction, of whole numbers too
+        if isinstance(node.op, ast.Pow) and isinstance(node.right, ast.UnaryOp):
+            if _is_literal(node.right):  # a fraction, of whole numbers too
                 node.left = ast.Call(ast.Name("np_float64", ast.Load()), [node.left], [])
-            return node  # of a literal numba multiplies
         function = _CHECKED.get(type(node.op))
         return node if function is None else self._call(function, node.left, node.right)
 

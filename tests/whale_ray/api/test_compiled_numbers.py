@@ -26,7 +26,8 @@ def computes(self: Any, row: Any, out: Any) -> None:
         root=math.sqrt(abs(row.f)),
         kept=self.small.get() * 3,
         kept_few=self.few.get() << 9,
-        power=row.b**3,
+        power=row.b**3 + 3**row.c - row.b**0,
+        powers=row.f**3 + 1.1**row.c + (row.f * row.f + 0.1) ** 0.3 + row.c**0.5,
         shifted=row.n >> row.u,
         gone=(row.n - row.n) << row.u,
         inverse=row.u**-1,
@@ -37,7 +38,9 @@ def computes(self: Any, row: Any, out: Any) -> None:
 SCHEMA = {
     "inverted": "int64",
     **dict.fromkeys(("square", "mixed", "root", "kept"), "double"),
-    **dict.fromkeys(("kept_few", "power", "shifted", "gone"), "int64"),
+    **dict.fromkeys(("kept_few", "power"), "int64"),
+    "powers": "double",
+    **dict.fromkeys(("shifted", "gone"), "int64"),
     "inverse": "double",
     "halves": "int64",
 }
@@ -54,10 +57,10 @@ def class_of(method: Any, schema: dict[str, str]) -> Any:
 
 
 ROWS = [
-    {"n": n, "u": u, "b": b, "f": f}
+    {"n": n, "u": u, "b": b, "f": f, "c": u % 40}
     for n, u, b, f in [(5, 3, -128, 0.1), (-7, 200, 127, 1e10), (LEAST, 64, 100, -2.7)]
 ]
-TYPES = {"n": "int64", "u": "uint8", "b": "int8", "f": "float32"}
+TYPES = {"n": "int64", "u": "uint8", "b": "int8", "f": "float32", "c": "int16"}
 
 
 def results(kind: Any, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -101,7 +104,15 @@ def loses_digits(self: Any, row: Any, out: Any) -> None:
     out.emit_row(a=row.n + 0)
 
 
-GOOD = {"n": 9, "u": 0, "b": 2, "f": 3.0}
+def squares(self: Any, row: Any, out: Any) -> None:
+    out.emit_row(a=row.n**2)
+
+
+def moves(self: Any, row: Any, out: Any) -> None:
+    out.emit_row(a=row.n << row.b)
+
+
+GOOD = {"n": 9, "u": 0, "b": 2, "f": 3.0, "c": 0}
 
 
 @pytest.mark.parametrize(
@@ -117,6 +128,11 @@ GOOD = {"n": 9, "u": 0, "b": 2, "f": 3.0}
         (emits_fractions, "int64", 3, {"f": math.nan}),
         (shifts, "int64", 2, {"b": -1}),
         (powers, "int64", 81, {"b": -1}),
+        (powers, "int64", 81, {"n": -3, "b": 40}),
+        (squares, "int64", 81, {"n": 3_037_000_500}),
+        (moves, "int64", 36, {"n": 1, "b": 63}),
+        (moves, "int64", 36, {"n": -1, "b": 64}),
+        (moves, "int64", 36, {"b": -1}),
         (loses_digits, "bool", True, {"n": 7}),
         (emits_fractions, "bool", True, {"f": math.nan}),
         (loses_digits, "double", 9, {"n": 2**53 + 1}),
