@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from . import errors, functions, sinks, sources, state, testing, transports
+    from .api.attaching import attach
     from .api.job import Job
     from .api.state_reading import read_state
     from .api.submission import resume, run, submit
