@@ -30,14 +30,14 @@ ROWS_IN_COLUMNS = 65_536
 """At least, where rows are not wide; up to `ROWS_MAX` while a turn is below `TURN_NS`.
 
 Python's share of a turn hardly depends on its rows, so it halves where they double. Processor time
-with up to 262,144 rows against 65,536, from mapped files, on a processor of 2 MiB of cache a core
-(and 105 MiB shared): Yahoo 0.75, NEXMark 5, 7, 8, 11: 0.90, 0.67, 0.93, 0.83 times as much.
+with 262,144 rows, however long that takes, against 65,536, from mapped files, on a processor with
+2 MiB of cache a core: Yahoo 0.75, NEXMark 5, 7, 8, 11: 0.90, 0.67, 0.93, 0.83 times as much.
 """
 ROWS_MAX = 262_144
 READ_BYTES = 16 << 20
 """Larger reads leave even shared caches, and wait as copies where an edge has no room."""
 
-TURN_NS = 20_000_000
+TURN_NS = 12_000_000
 """About how long a read of more than `ROWS_IN_COLUMNS` takes with all that is fused after it."""
 
 HURRIED_NS = 4_000_000
