@@ -240,9 +240,9 @@ class Sink(ABC):
         """Raise `OutputError` if rows of these columns do not fit into the output as it is.
 
         Called before the job starts or goes on, if the columns are known then; must not change
-        anything.
+        anything. Sinks that take any columns only see whether the output answers.
         """
-        return
+        self.check_reachable()
 
     def check_reachable(self) -> None:
         """Raise `OutputError` if the server of the output does not answer.

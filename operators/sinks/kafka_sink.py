@@ -88,19 +88,12 @@ class _KafkaSink(Sink):
         """See `Sink.for_operator`: the record of commits is one operator's."""
         return replace(self, operator_id=operator_id)
 
-    def check_columns(self, columns: pa.Schema) -> None:
-        """Look whether the topic is there: it takes any columns; see `Sink.check_columns`."""
-        self._find_topic()
+    def prepare(self, token: str, *, bounded: bool) -> None:
+        """Look whether the topic is there, before rows are read for it."""
+        self.check_reachable()
 
     def check_reachable(self) -> None:
         """Look whether the topic is there; see `Sink.check_reachable`."""
-        self._find_topic()
-
-    def prepare(self, token: str, *, bounded: bool) -> None:
-        """Look whether the topic is there, before rows are read for it."""
-        self._find_topic()
-
-    def _find_topic(self) -> None:
         with Questions(self.cluster) as ask:
             try:
                 ask.partitions([self.topic], to="write into")

@@ -16,7 +16,6 @@ import confluent_kafka
 import pyarrow as pa
 import pytest
 
-import whale_ray as whale
 from tests.operators.kafka.kafka_cluster import MockCluster, mock_cluster
 from whale_ray import sinks
 from whale_ray.configs.errors import AttemptLostError, OutputError, UsageError
@@ -33,7 +32,6 @@ from whale_ray.operators.kafka.producing import MessageWriter
 from whale_ray.operators.sinks import kafka_sink
 from whale_ray.operators.sinks.base import CommitId, Sink, SinkWriter, Staged
 from whale_ray.operators.sinks.kafka_sink import TransactionalKafkaSink
-from whale_ray.plan.preflight import preflight
 from whale_ray.testing.driving import instance_context
 from whale_ray.transport.clock import VirtualClock
 from whale_ray.transport.wire.batch import Batch
@@ -132,12 +130,6 @@ def test_a_topic_that_is_not_there_is_refused_before_rows_are_read(
         sink.prepare("job-1", bounded=True)
     with pytest.raises(OutputError, match=told):
         sink.recover("job-1", [], bounded=False)
-    for columns in (True, False):  # known before the start, or not
-        topology = whale.Topology("writes")
-        rows = topology.source(whale.sources.arrow(pa.table({"value": ["a"]})), id="rows")
-        (rows if columns else rows.map(dict)).sink(sink, id="out")
-        with pytest.raises(OutputError, match=told):
-            preflight(topology.logical_plan())
     sinks.kafka(cluster.topic(), cluster.servers).prepare("job-1", bounded=True)
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import whale_ray as whale
+from tests.operators.kafka.kafka_cluster import mock_cluster
 from whale_ray.api import ray_submission
 from whale_ray.plan.preflight import preflight
 
@@ -49,6 +50,16 @@ def test_a_server_that_does_not_answer_is_told_before_ray_is_started(
     written.sink(whale.sinks.postgres("postgresql://127.0.0.1:1/db?connect_timeout=2", "t"))
     with pytest.raises(whale.errors.OutputError, match=r"no connection: .*; start the server, or"):
         whale.submit(made, on="ray")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_topic_that_is_not_there_is_told_before_the_run(known: bool) -> None:
+    made, rows = topology()
+    with mock_cluster() as cluster:
+        written = rows if known else rows.map(dict)
+        written.sink(whale.sinks.kafka("nowhere", cluster.servers), id="out")
+        with pytest.raises(whale.errors.OutputError, match="'nowhere' .*; it is not there; create"):
+            preflight(made.logical_plan())
 
 
 def test_an_output_that_exists_is_found_before_the_run(tmp_path: Path) -> None:
