@@ -32,16 +32,17 @@ def topic_ids(cluster: KafkaCluster, topics: Sequence[str]) -> dict[str, str]:
     """
     import confluent_kafka
 
-    admin = cluster.admin(ClientErrors())
     names = confluent_kafka.TopicCollection(list(topics))
-    answers = admin.describe_topics(names, request_timeout=_ANSWER_S)
     found: dict[str, str] = {}
-    for topic, answer in answers.items():
-        with suppress(confluent_kafka.KafkaException):
-            known = answer.result().topic_id
-            bits = known.get_most_significant_bits(), known.get_least_significant_bits()
-            if any(bits):
-                found[topic] = str(known)
+    # An answer that raised refers to itself by its traceback: it would keep the client open.
+    with cluster.admin(ClientErrors()) as admin:
+        answers = admin.describe_topics(names, request_timeout=_ANSWER_S)
+        for topic, answer in answers.items():
+            with suppress(confluent_kafka.KafkaException):
+                known = answer.result().topic_id
+                bits = known.get_most_significant_bits(), known.get_least_significant_bits()
+                if any(bits):
+                    found[topic] = str(known)
     return found
 
 

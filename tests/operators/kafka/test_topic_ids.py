@@ -30,6 +30,12 @@ class NamingAdmin:
     def __init__(self, ids: Mapping[str, confluent_kafka.Uuid | None]) -> None:
         self._ids = ids
 
+    def __enter__(self) -> NamingAdmin:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
     def describe_topics(self, topics: Any, request_timeout: float) -> dict[str, Future[Any]]:
         answers = {name: Future[Any]() for name in topics.topic_names}
         for name, answer in answers.items():
