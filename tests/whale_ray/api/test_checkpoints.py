@@ -207,6 +207,47 @@ def test_options_without_effect_are_refused(
         whale.run(numbers(tmp_path), **options)
 
 
+@pytest.mark.parametrize(
+    ("on_loss", "told", "then", "cost"),
+    [
+        pytest.param(
+            "fail",
+            "if a worker dies the job fails, and what was read since its last part, up to 1,234 ms,"
+            " is lost",
+            "the job fails",
+            "what was read since the last part, up to 1,234 ms",
+            id="fail",
+        ),
+        pytest.param(
+            "restart-at-least-once",
+            "if a worker dies the sources are read again from their start, and rows come twice",
+            "sources are read again from their start",
+            "rows come twice",
+            id="restart",
+        ),
+    ],
+)
+def test_what_a_failure_costs_an_unbounded_job_without_checkpoints_is_said(
+    on_loss: str, told: str, then: str, cost: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    topology = numbers(tmp_path, count=10, parallelism=1)
+    settings = {"runtime.on_loss": on_loss, "runtime.commit_interval_ms": 1234}
+    explained = str(topology.explain(settings=settings))
+    assert "No checkpoints: checkpoints= names a folder for them" in explained
+    (row,) = [line for line in explained.splitlines() if cost in line]
+    assert then in row
+    whale.run(topology, settings=settings)
+    assert caplog.messages == [
+        f"topology 'numbers' does not end ('numbers') and takes no checkpoints: {told}."
+        " With checkpoints='folder' it goes on where it was, and each row comes once"
+    ]
+    caplog.clear()
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    whale.run(numbers(kept, count=10, parallelism=1), checkpoints=tmp_path / "state")
+    assert caplog.messages == []
+
+
 def run_paced(
     place: str | None, fails_after: int | None = None, restore: str | None = None
 ) -> whale.Job:
