@@ -1,4 +1,4 @@
-"""Two sinks of one job: killed between their commits, the job goes on, and both have all rows."""
+"""Two sinks of one job: killed between their outputs, the job goes on, and both have all rows."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 import whale_ray as whale
 from tests.whale_ray.applications.paced_table import PacedTable
@@ -27,7 +28,7 @@ KILLED_AT_EPOCH = 3
 
 @dataclass(frozen=True)
 class KilledBetween(Sink):
-    """Another sink, in whose commit the process is killed, once."""
+    """Another sink, in whose commit or publication the process is killed, once."""
 
     inner: Sink
     marker: str
@@ -41,13 +42,18 @@ class KilledBetween(Sink):
         return self.inner.open(context, token)
 
     def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
+        self._kill_once()
         return self.inner.publish(token, staged)
 
     def commit(self, commit: CommitId, staged: Sequence[Staged]) -> None:
-        if commit.epoch >= KILLED_AT_EPOCH and not Path(self.marker).exists():
+        if commit.epoch >= KILLED_AT_EPOCH:
+            self._kill_once()
+        self.inner.commit(commit, staged)
+
+    def _kill_once(self) -> None:
+        if not Path(self.marker).exists():
             Path(self.marker).touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        self.inner.commit(commit, staged)
 
     def recover(self, token: str, staged: Sequence[Staged], *, bounded: bool) -> None:
         self.inner.recover(token, staged, bounded=bounded)
@@ -59,12 +65,12 @@ class KilledBetween(Sink):
         return f"{self.inner.describe()}, killed once"
 
 
-def run(folder: Path, restore: str | None) -> None:
+def run(folder: Path, restore: str | None, bounded: bool = False) -> None:
+    """Run the job; the first sink of a bounded one is a Delta table."""
     topology = whale.Topology("twice")
-    rows = topology.source(PacedTable(ROWS, bounded=False), id="rows")
-    rows.filter(whale.col("n") >= 0, id="all").sink(
-        whale.sinks.parquet(folder / "first"), id="first"
-    )
+    rows = topology.source(PacedTable(ROWS, bounded=bounded), id="rows")
+    make = whale.sinks.delta if bounded else whale.sinks.parquet
+    rows.filter(whale.col("n") >= 0, id="all").sink(make(folder / "first"), id="first")
     second = KilledBetween(whale.sinks.parquet(folder / "second"), str(folder / "marker"))
     rows.filter(whale.col("n") % 2 == 0, id="even").sink(second, id="second")
     whale.run(
@@ -86,4 +92,20 @@ def test_killed_between_two_commits_both_have_each_row_once(tmp_path: Path) -> N
     assert [n for n in numbers if n % 2 == 0] != even  # one has committed, the other has not
     subprocess.run([sys.executable, "-c", f"{program} 'latest')"], check=True)
     assert sorted(pq.read_table(tmp_path / "first")["n"].to_pylist()) == list(range(1_000))
+    assert sorted(pq.read_table(tmp_path / "second")["n"].to_pylist()) == list(range(0, 1_000, 2))
+
+
+@pytest.mark.long
+def test_a_bounded_job_killed_between_two_publications_shows_each_row_once(tmp_path: Path) -> None:
+    program = (
+        f"from {__name__} import run; from pathlib import Path;"
+        f" run(Path({str(tmp_path)!r}), None, bounded=True)"
+    )
+    killed = subprocess.run([sys.executable, "-c", program], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    table = tmp_path / "first"
+    assert sorted(DeltaTable(table).to_pyarrow_table()["n"].to_pylist()) == list(range(1_000))
+    assert not list((tmp_path / "second").glob("part-*"))
+    run(tmp_path, "latest", bounded=True)
+    assert sorted(DeltaTable(table).to_pyarrow_table()["n"].to_pylist()) == list(range(1_000))
     assert sorted(pq.read_table(tmp_path / "second")["n"].to_pylist()) == list(range(0, 1_000, 2))
