@@ -274,6 +274,52 @@ def test_a_job_goes_on_from_urls_of_any_kind(tmp_path: Path, url: str) -> None:
     assert found == {key: sum(range(key, 500, 5)) for key in range(5)}
 
 
+SECOND_NS = 1_000_000_000
+ALARM_NS = 3_500_000_000
+
+
+class Alarm(whale.KeyedProcess):
+    """Sets a timer of the clock at the first row of each key, and says when it fires."""
+
+    schema = whale.Schema.of(key="int64", seen="int64", ended="bool")
+
+    rows = whale.state.count()
+    alarm = whale.state.timer("processing")
+
+    def on_row(self, row: Any, out: Any) -> None:
+        if not self.rows.get():
+            self.alarm.set(ALARM_NS)
+        self.rows.add(1)
+
+    def on_timer(self, timer: Any, out: Any) -> None:
+        out.emit_row(key=self.key.key, seen=self.rows.get(), ended=self.input_ended)
+
+
+@pytest.mark.parametrize("resumed_s", [3, 9], ids=["before it is due", "behind"])
+def test_a_timer_of_the_clock_set_before_a_failure_fires_once_behind_it(
+    tmp_path: Path,
+    resumed_s: int,
+) -> None:
+    def run(begin_s: int, fails_after: int | None, restore: str | None) -> whale.Job:
+        topology = whale.Topology("alarms")
+        rows = topology.source(PacedTable(NUMBERS, fails_after=fails_after), id="rows")
+        alarms = rows.key_by("key").process(Alarm, id="alarms")
+        alarms.sink(whale.sinks.collect(), id="out")
+        return whale.run(
+            topology,
+            clock=VirtualClock(begin_s * SECOND_NS),
+            checkpoints=tmp_path,
+            restore=restore,
+            settings={"checkpoints.interval_ms": 500, "runtime.poll_interval_ms": 50},
+        )
+
+    with pytest.raises(PlannedFailureError):
+        run(0, 3, None)
+    job = run(resumed_s, None, "latest")
+    found = sorted(job.results("out").to_arrow().to_pylist(), key=lambda row: row["key"])
+    assert found == [{"key": key, "seen": 60, "ended": False} for key in range(5)]
+
+
 def test_a_source_or_a_sink_that_opens_something_else_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
