@@ -14,11 +14,11 @@ from dataclasses import replace
 
 from ..configs.errors import OutputError
 from ..configs.settings import CheckpointSettings
-from ..metrics.checkpoint_metrics import CheckpointMetrics
+from ..metrics.checkpoint_metrics import CheckpointMetrics, CheckpointUnderWay
 from ..metrics.counters import LatencyHistogram
 from ..plan.assignment import Assignment, job_is_bounded
 from ..state.epochs import coordinator_events as events
-from ..state.epochs.coordinator import EpochCoordinator
+from ..state.epochs.coordinator import EpochCoordinator, EpochPhase
 from ..state.epochs.messages import EpochCommand, EpochDurable, EpochForgotten, InjectMarker
 from ..state.epochs.rules import EpochRules
 from .controller_events import EpochCounted, EpochsFailed, EpochsOver
@@ -30,6 +30,7 @@ from .savepoints import Savepoints
 FleetCall = Callable[[int, int, str, tuple[object, ...]], None]
 
 _NEWS = (events.Aligned, events.SnapshotWritten, events.SnapshotFailed, events.ParticipantEnded)
+_UNDER_WAY = (EpochPhase.BEGUN, EpochPhase.WRITING)
 _NS_PER_MS = 1_000_000
 _NAMES = re.compile(r"\S*[\d/]\S*")
 """What differs between failures of one kind: numbers, and names of files and folders."""
@@ -124,6 +125,8 @@ class EpochSession:
         self._told: list[EpochCounted | EpochsOver | EpochsFailed] = []
         self._metrics = CheckpointMetrics()
         self._counted_begun_ns: int | None = None
+        self._under_way: tuple[int, int, int] | None = None
+        """Number, snapshots written, and beginning (ns) of the epoch that does not count yet."""
         self._failures = FailureLog()
         self._aligned = LatencyHistogram()
         self._is_aligned = False
@@ -137,11 +140,18 @@ class EpochSession:
         return EpochProgress(self._last, point, dict(self._ended), self.savepoints.stops)
 
     def metrics(self, now_ns: int) -> CheckpointMetrics:
-        """Return how many there were, and what the last one was like."""
+        """Return how many there were, what the last one was like, and how far the next one is."""
         begun_ns = self._counted_begun_ns
         age_ms = None if begun_ns is None else (now_ns - begun_ns) // _NS_PER_MS
         aligned_p99_ms = self._aligned.quantile_ms(0.99)
-        return replace(self._metrics, age_ms=age_ms, aligned_p99_ms=aligned_p99_ms)
+        metrics = replace(self._metrics, age_ms=age_ms, aligned_p99_ms=aligned_p99_ms)
+        if (under_way := self._under_way) is None:
+            return metrics
+        epoch, snapshots, since_ns = under_way
+        waited_ms = (now_ns - since_ns) // _NS_PER_MS
+        participants = len(self._participants)
+        told = CheckpointUnderWay(epoch, snapshots, participants, waited_ms)
+        return replace(metrics, under_way=told)
 
     # --- attempts ---------------------------------------------------------------------------------
 
@@ -185,7 +195,7 @@ class EpochSession:
 
     def end(self) -> None:
         """Record that no attempt runs; nothing that is under way matters any more."""
-        self._attempt, self._coordinator = -1, None
+        self._attempt, self._coordinator, self._under_way = -1, None, None
         self.writer.forget()
 
     def take(self, message: MemberMessage, now_ns: int) -> None:
@@ -237,6 +247,7 @@ class EpochSession:
         elif isinstance(event, events.Aligned) and event.epoch == self._last:
             self._note_aligned(coordinator, now_ns)
         self._perform(actions, now_ns)
+        self._note_under_way(coordinator)
         if coordinator.over and not was_over:
             self._told.append(EpochsOver(self._attempt, stopped=self._is_stop))
 
@@ -250,6 +261,14 @@ class EpochSession:
         if not late and not self._is_aligned and self._begun_ns is not None:
             self._is_aligned = True
             self._aligned.add(now_ns - self._begun_ns, 1)
+
+    def _note_under_way(self, coordinator: EpochCoordinator) -> None:
+        """Record how far the present epoch is, for `metrics`, which other threads call."""
+        self._under_way = None
+        if self._begun_ns is not None and coordinator.phase in _UNDER_WAY:
+            _, unwritten = coordinator.missing
+            snapshots = len(self._participants) - len(unwritten)
+            self._under_way = coordinator.epoch, snapshots, self._begun_ns
 
     def _perform(self, actions: Iterable[events.Action], now_ns: int) -> None:
         for action in actions:

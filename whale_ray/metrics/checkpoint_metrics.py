@@ -8,6 +8,30 @@ from ..plan.units import describe_duration, format_bytes
 
 
 @dataclass(frozen=True)
+class CheckpointUnderWay:
+    """A checkpoint that has begun and does not count yet.
+
+    Attributes:
+        epoch: its number.
+        snapshots: how many of its snapshots have been written.
+        participants: how many snapshots it consists of.
+        age_ms: since it began.
+    """
+
+    epoch: int
+    snapshots: int
+    participants: int
+    age_ms: int
+
+    def line(self) -> str:
+        """Return what a progress line says of it."""
+        age = describe_duration(self.age_ms)
+        return (
+            f"{self.epoch} under way for {age}, {self.snapshots} of {self.participants} snapshots"
+        )
+
+
+@dataclass(frozen=True)
 class CheckpointMetrics:
     """The checkpoints of a job since its controller began.
 
@@ -23,6 +47,7 @@ class CheckpointMetrics:
             percentile; None before the first.
         restored: the epoch that the present attempt went on from, 0 if it began at the start.
         failure: why the last one that failed did; "" if none failed since the last that counts.
+        under_way: the one under way, None if there is none.
     """
 
     count: int = 0
@@ -35,13 +60,16 @@ class CheckpointMetrics:
     aligned_p99_ms: float | None = None
     restored: int = 0
     failure: str = ""
+    under_way: CheckpointUnderWay | None = None
 
     def line(self) -> str:
-        """Return what a progress line says of them."""
+        """Return what a progress line says of them; first that the last one failed, if it did."""
         if self.age_ms is None:
             text = "no checkpoint yet"
         else:
             size = format_bytes(self.nbytes)
             took, age = describe_duration(self.duration_ms), describe_duration(self.age_ms)
             text = f"checkpoint {self.epoch} {size} in {took}, {age} ago"
-        return f"{text}, THE LAST FAILED ({self.failures} in all)" if self.failure else text
+        if self.under_way is not None:
+            text += f"; {self.under_way.line()}"
+        return f"LAST CHECKPOINT FAILED ({self.failures} in all), {text}" if self.failure else text

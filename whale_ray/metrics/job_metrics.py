@@ -92,6 +92,7 @@ class JobMetrics:
     def watch_line(self) -> str:
         """Return one line that answers "why is it slow": rate, lag, busiest, back-pressured.
 
+        Checkpoints come first: a terminal cuts the line to its width.
         Of relays only what is amiss: peers out of reach, peers with slow readers, links that verbs
         carried before, strangers.
         """
@@ -101,7 +102,7 @@ class JobMetrics:
         for stream, rate in self.throttled.items():
             parts.append(f"stream {stream} THROTTLED to {_short(rate)} slices/s")
         if self.checkpoints is not None and parts:
-            parts.append(self.checkpoints.line())
+            parts.insert(0, self.checkpoints.line())
         return " | ".join(parts)
 
 

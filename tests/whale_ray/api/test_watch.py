@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +18,7 @@ from whale_ray.cli.main import main
 from whale_ray.configs.errors import JobCancelledError
 from whale_ray.control.outcome import JobOutcome
 from whale_ray.control.supervisor import ALIVE
+from whale_ray.metrics.checkpoint_metrics import CheckpointMetrics
 from whale_ray.metrics.counters import InstanceMetrics, WorkerSnapshot
 from whale_ray.metrics.job_metrics import JobMetrics, summarize
 
@@ -32,6 +34,30 @@ def told(looks: Sequence[tuple[str, str]], stream: io.StringIO) -> str:
         watch.show(state, line)
     watch.close()
     return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("failure", "told_of_it"),
+    [
+        ("", "checkpoint 3 900 B in 250 ms, 2 s ago | trips 1k/s"),
+        ("no space", "LAST CHECKPOINT FAILED (2 in all), checkpoint 3 900 B in"),
+    ],
+)
+def test_on_a_terminal_of_80_columns_checkpoints_are_in_sight(
+    failure: str, told_of_it: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ("trips", "areas", "fares", "total", "latest", "out")
+    began = tuple(InstanceMetrics(name, 0, 0, rows_in=1000) for name in names)
+    runner = Short("running")
+    runner.ended = replace(
+        summarize(names, [WorkerSnapshot(0, 10**9, 0, began)], since_ns=0),
+        checkpoints=CheckpointMetrics(9, 2, 3, 900, 90, 250, 2000, failure=failure),
+    )
+    line = told([("running", Job("id", "fares", runner).status())], Terminal())
+    shown = line.removeprefix("\r\033[K").removesuffix("\n")
+    assert len(shown) == 79
+    assert shown.startswith(f"fares: running | {told_of_it}")
 
 
 def test_off_a_terminal_a_line_is_written_once() -> None:

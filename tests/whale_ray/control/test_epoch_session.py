@@ -28,6 +28,7 @@ from whale_ray.control.epoch_progress import EpochProgress
 from whale_ray.control.epoch_session import EpochSession, FailureLog
 from whale_ray.control.epoch_writer import EpochWriter
 from whale_ray.control.fleet import MemberMessage
+from whale_ray.metrics.checkpoint_metrics import CheckpointMetrics, CheckpointUnderWay
 from whale_ray.operators.sinks.base import CommitId, Staged
 from whale_ray.operators.sinks.staged_json import staged_to_json
 from whale_ray.plan.assignment import Assignment
@@ -299,11 +300,40 @@ def test_a_checkpoint_that_fails_is_told_and_the_next_one_counts(caplog: Any) ->
         told = job.session.metrics(job.clock.monotonic_ns())
         assert (told.count, told.failures, told.failure) == (0, 1, "no space")
         assert "checkpoint 1 failed: no space; the job runs on" in caplog.text
-        assert "THE LAST FAILED (1 in all)" in told.line()
+        assert told.line() == "LAST CHECKPOINT FAILED (1 in all), no checkpoint yet"
         job.end_in_peace()
         told = job.session.metrics(job.clock.monotonic_ns())
         assert (told.failures, told.failure) == (1, "")
         assert told.count > 0
+        job.session.writer.close()
+
+
+def test_how_far_the_checkpoint_under_way_is_is_told() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(folder)
+
+        def told() -> CheckpointMetrics:
+            return job.session.metrics(job.clock.monotonic_ns())
+
+        job.turn(0)
+        assert told().under_way is None
+        job.turn(3)
+        assert told().under_way == CheckpointUnderWay(1, 0, WORKERS, 0)
+        job.answer(0)
+        job.answer(0)
+        job.clock.sleep_ns(700 * MS)
+        assert told().under_way == CheckpointUnderWay(1, 1, WORKERS, 700)
+        assert told().line() == "no checkpoint yet; 1 under way for 700 ms, 1 of 2 snapshots"
+        job.answer(0)
+        job.answer(0)
+        assert told().under_way == CheckpointUnderWay(1, 2, WORKERS, 700)
+        while job.session.writer.manifest is None:
+            job.turn(0)
+        assert (told().count, told().under_way) == (1, None)
+        while told().under_way is None:
+            job.turn(1)
+        job.lose_attempt(0)
+        assert told().under_way is None
         job.session.writer.close()
 
 

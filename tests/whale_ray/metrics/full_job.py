@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from whale_ray.control.supervisor import ALIVE
-from whale_ray.metrics.checkpoint_metrics import CheckpointMetrics
+from whale_ray.metrics.checkpoint_metrics import CheckpointMetrics, CheckpointUnderWay
 from whale_ray.metrics.counters import (
     InstanceMetrics,
     LatencyHistogram,
@@ -36,7 +36,10 @@ def full_metrics(seconds: float = 10.0) -> JobMetrics:
         metrics,
         switches=(SwitchReport(7, "scale-up", chain(0, [1, 2]), star(0, [1, 2]), 1, 1, 0, 10, 20),),
         throttled={7: 1234.5},
-        checkpoints=CheckpointMetrics(rows // 500, rows // 5000, 3, 900, 90, 250, 1500, 12.5),
+        checkpoints=CheckpointMetrics(
+            *(rows // 500, rows // 5000, 3, 900, 90, 250, 1500, 12.5),
+            under_way=CheckpointUnderWay(4, 2, 5, 300),
+        ),
     )
 
 

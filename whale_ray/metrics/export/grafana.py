@@ -163,6 +163,8 @@ _CHECKPOINTS = (
         ),
     ),
     _one("checkpoint_epoch", "none", "Number of the last", "job_id"),
+    _one("checkpoint_under_way_seconds", "s", "Age of the one under way", "job_id"),
+    _one("checkpoint_snapshots_awaited", "none", "Snapshots it lacks yet", "job_id"),
 )
 
 _LINKS = (

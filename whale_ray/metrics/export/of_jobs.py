@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.metadata import version
 
+from ..checkpoint_metrics import CheckpointMetrics
 from .metric import Group, JobStatus, Metric, Subject, counter, seconds
 
 
@@ -15,6 +16,11 @@ def _job(job: JobStatus) -> Iterator[Subject]:
 def _checkpoints(job: JobStatus) -> Iterator[Subject]:
     if job.metrics.checkpoints is not None:
         yield Subject((), job.metrics.checkpoints)
+
+
+def _snapshots_awaited(checkpoints: CheckpointMetrics) -> int:
+    under_way = checkpoints.under_way
+    return 0 if under_way is None else under_way.participants - under_way.snapshots
 
 
 JOB = Group(
@@ -88,6 +94,17 @@ CHECKPOINTS = Group(
             "percentile.",
             lambda one: seconds(one.aligned_p99_ms),
             unit="seconds",
+        ),
+        Metric(
+            "whale_ray_checkpoint_under_way_seconds",
+            "Since the checkpoint under way began; none if none is.",
+            lambda one: seconds(None if one.under_way is None else one.under_way.age_ms),
+            unit="seconds",
+        ),
+        Metric(
+            "whale_ray_checkpoint_snapshots_awaited",
+            "Snapshots that the checkpoint under way lacks yet; 0 if none is.",
+            _snapshots_awaited,
         ),
     ),
 )
