@@ -15,7 +15,7 @@ from typing import Any
 
 from ...configs.errors import ExpressionError, TopologyError
 from .expression import Expression, FunctionCall, col, lit
-from .function_parts import as_function, codes, fingerprint_of, outer_values
+from .function_parts import as_function, codes, fingerprint_of, is_dispatcher, outer_values
 
 __all__ = ["CompiledFunction", "first_reason"]
 
@@ -34,7 +34,12 @@ class CompiledFunction:
     """A function of values; called with columns, by name or expression, it is an expression.
 
     Args:
-        function: takes as many positional arguments as it has columns, and returns one value.
+        function: takes as many positional arguments as it has columns, and returns one value;
+            plain, or one of `numba.njit`, which is called as it is, with its options.
+
+    Attributes:
+        function: the plain function.
+        own_dispatcher: what the user had numba make of it; None if it came plain.
 
     Raises:
         TopologyError: it has other arguments, or does something besides computing its result.
@@ -42,13 +47,17 @@ class CompiledFunction:
 
     is_compiled = True
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+    def __init__(self, function: Any) -> None:
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.__doc__ = function.__doc__
+        self.own_dispatcher = function if is_dispatcher(function) else None
+        if self.own_dispatcher is not None:
+            self._check_options(function.targetoptions)
+            function = function.py_func
         if not inspect.isfunction(function):
-            msg = f"whale.compiled takes a plain function, not {self.__name__}"
+            msg = f"whale.compiled takes a plain function or one of numba.njit, not {self.__name__}"
             raise TopologyError(msg)
+        self.function = function
         kinds = {one.kind for one in inspect.signature(function).parameters.values()}
         if not kinds or not kinds <= {
             inspect.Parameter.POSITIONAL_ONLY,
@@ -61,9 +70,10 @@ class CompiledFunction:
                 " how often it is called, and where, is not defined"
             )
         self._arity = len(inspect.signature(function).parameters)
-        self._dispatcher: Any = None
+        self._dispatcher: Any = self.own_dispatcher
         self._compiled_of: str | None = None
         self._loop: Any = None
+        self._forget_if_changed()
 
     def __call__(self, *columns: Expression | str | float) -> Expression:
         """Return the expression that calls it with these columns; numbers are constants.
@@ -81,7 +91,8 @@ class CompiledFunction:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Go to another process as the function alone, which is compiled there."""
-        return CompiledFunction, (self.function,)
+        own = self.own_dispatcher
+        return CompiledFunction, (self.function if own is None else own,)
 
     @property
     def py_func(self) -> Callable[..., Any]:
@@ -90,7 +101,10 @@ class CompiledFunction:
 
     @property
     def dispatcher(self) -> Any:
-        """What numba calls, made when first asked for; like columns, it divides by zero."""
+        """What numba calls, made when first asked for; like columns, it divides by zero.
+
+        The user's own, if there is one, keeps its options, and raises if these do not say else.
+        """
         if self._dispatcher is None:
             from ...transport.compiling import njit
 
@@ -134,12 +148,16 @@ class CompiledFunction:
         Raises:
             ExpressionError: numba cannot compile it for them; the message says why.
         """
+        from numba.core import types
         from numba.core.errors import NumbaError
 
+        kinds = ", ".join(map(str, arguments))
+        dispatcher = self.dispatcher
         try:
-            self.dispatcher.compile(arguments)
+            signature = types.Dispatcher(dispatcher).get_call_type(
+                dispatcher.typingctx, arguments, {}
+            )
         except NumbaError as error:
-            kinds = ", ".join(map(str, arguments))
             reason = first_reason(str(error))
             outer = outer_values(self.function)
             plain = [
@@ -151,19 +169,40 @@ class CompiledFunction:
                 " function on columns, stream.map(whale.columns(function))"
             )
             raise ExpressionError(msg) from None
-        return self.dispatcher.overloads[arguments].signature.return_type
+        if signature is None:
+            known = ", ".join(map(str, dispatcher.signatures))
+            msg = (
+                f"{self.__name__} takes no ({kinds}): numba.njit has compiled it for {known} alone"
+            )
+            raise ExpressionError(msg)
+        return signature.return_type
 
     def fingerprint(self) -> str | None:
         """Return a text that differs if the function computes anything else; None if none is known.
 
         It covers the code and all outer values that the code refers to, as numba has read them.
         """
+        if self.own_dispatcher is not None:
+            return fingerprint_of(self.own_dispatcher)
         return fingerprint_of(self.function) if self._dispatcher is None else self._compiled_of
 
     def _forget_if_changed(self) -> None:
-        """Forget what is compiled if an outer value has changed: numba has read them for good."""
-        if self._dispatcher is not None and fingerprint_of(self.function) != self._compiled_of:
+        """Forget what is compiled if an outer value has changed: numba has read them for good.
+
+        What the user had numba compile goes on with the old values, as anywhere else; these are
+        noted while it is not compiled yet.
+        """
+        if self.own_dispatcher is not None:
+            fingerprint_of(self.own_dispatcher)
+        elif self._dispatcher is not None and fingerprint_of(self.function) != self._compiled_of:
             self._dispatcher = self._loop = None
+
+    def _check_options(self, options: Mapping[str, Any]) -> None:
+        """Refuse what a loop cannot call, or should not for every row."""
+        if options.get("parallel"):
+            self._refuse("is compiled with parallel=True, and called row by row: leave that out")
+        if not options.get("nopython"):
+            self._refuse("is compiled for Python's objects: use numba.njit")
 
     def _refuse(self, reason: str) -> None:
         msg = f"{self.__name__} {reason}"

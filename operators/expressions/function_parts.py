@@ -7,12 +7,13 @@ import hashlib
 import inspect
 import io
 import pickle
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, ModuleType
 from typing import Any
 
-__all__ = ["as_function", "codes", "fingerprint_of", "outer_values"]
+__all__ = ["as_function", "codes", "fingerprint_of", "is_dispatcher", "outer_values"]
 
 _KNOWN_MODULES = ("cmath", "math", "numba", "numpy")
 """What they hold changes with their version alone; of other modules that is not known."""
@@ -24,9 +25,11 @@ _COMPILED_OF: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 def fingerprint_of(function: Callable[..., Any]) -> str | None:
     """Return a text that differs if a function computes anything else; None if none is known.
 
-    It covers the code and all outer values that the code refers to.
+    It covers the code and all outer values that the code refers to; of a function of numba's, the
+    options too.
     """
-    parts = _parts_of(function, ())
+    plain = inspect.isfunction(function)
+    parts = _parts_of(function, ()) if plain else _parts_of_called(function, ())
     if parts is None:
         return None
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
@@ -49,6 +52,12 @@ def as_function(value: Any) -> Callable[..., Any] | None:
     """Return the Python function behind what a compiled function may call; None of other values."""
     plain = getattr(value, "py_func", value)
     return plain if inspect.isfunction(plain) else None
+
+
+def is_dispatcher(value: Any) -> bool:
+    """Return whether a value is a function that `numba.njit` has made."""
+    made_by = sys.modules.get("numba.core.registry")
+    return made_by is not None and isinstance(value, made_by.CPUDispatcher)
 
 
 def codes(code: CodeType) -> Iterator[CodeType]:
@@ -89,6 +98,8 @@ def _parts_of_called(value: Any, callers: tuple[Callable[..., Any], ...]) -> Any
     """Return the parts of a compiled function that another one calls; None if not all are known."""
     if inspect.isfunction(value):
         return None  # numba calls what `overload` says in its place
+    if (own := getattr(value, "own_dispatcher", None)) is not None:
+        return _parts_of_called(own, callers)
     parts = _parts_of(value.py_func, callers)
     if parts is None or not hasattr(value, "overloads"):
         return parts

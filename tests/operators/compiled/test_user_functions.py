@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import random
+import re
 import time
 import weakref
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import cloudpickle
+import numba
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -142,6 +144,73 @@ def test_a_function_without_its_columns_says_how_it_is_called(verb: str) -> None
         getattr(stream, verb)(root)
 
 
+@pytest.mark.parametrize("verb", ["map", "filter", "flat_map"])
+def test_a_function_of_numbas_takes_no_rows(verb: str) -> None:
+    stream = whale.Topology("bare").source(whale.sources.iterable([{"x": 1}]), id="rows")
+    with pytest.raises(TopologyError, match=r"call whale.compiled\(_doubled\)\('column'\), in fil"):
+        getattr(stream, verb)(numba.njit(_doubled))
+
+
+def _inverse(x: float) -> float:
+    return 1 / x
+
+
+@pytest.mark.parametrize("mode", ["compiled", "interpreted"])
+def test_a_function_of_numbas_joins_the_loop_as_it_is(mode: str) -> None:
+    own = numba.njit(fastmath={"nnan"})(_inverse)
+    inverse = whale.compiled(own)
+    assert inverse.dispatcher is own
+    topology = whale.Topology("inverses")
+    rows = topology.source(whale.sources.arrow(pa.table({"x": [4.0, None, 0.0]})), id="rows")
+    some = rows.filter(col("x").is_null() | (col("x") > 0), id="some")
+    some.select(inverse("x").alias("y"), id="ys").sink(whale.sinks.collect(), id="out")
+    settings = {"runtime.pipelines": mode}
+    in_loop = re.search(r"ys +compiled loop +some → ys", str(topology.explain(settings=settings)))
+    assert (in_loop is not None) == (mode == "compiled")
+    job = whale.run(topology, settings=settings)
+    assert job.results("out").preview() == [{"y": 0.25}, {"y": None}]
+
+
+@pytest.mark.parametrize("mode", ["compiled", "interpreted"])
+def test_a_function_of_numbas_raises_where_it_divides_by_zero(mode: str) -> None:
+    inverse = whale.compiled(numba.njit(_inverse))
+    topology = whale.Topology("inverses")
+    rows = topology.source(whale.sources.arrow(pa.table({"x": [4.0, 0.0]})), id="rows")
+    rows.select(inverse("x").alias("y"), id="ys").sink(whale.sinks.collect(), id="out")
+    with pytest.raises(UserFunctionError, match=r"division by zero\nin operator 'ys'"):
+        whale.run(topology, settings={"runtime.pipelines": mode})
+
+
+def test_a_signature_of_its_own_is_kept() -> None:
+    halved = whale.compiled(numba.njit("float64(float64)")(lambda x: x // 2))
+    numbers = Batch.from_pydict({"x": np.array([5, 7])})
+    assert halved("x").evaluate(numbers).to_pylist() == [2.0, 3.0]
+    assert str(halved("x").evaluate(numbers).type) == "float64"
+    text = whale.compiled(numba.njit("int64(int64, int64)")(lambda x, _y: x))
+    with pytest.raises(ExpressionError, match="takes no"):
+        text.result_type((numba.types.unicode_type, numba.int64))
+
+
+def test_a_function_of_numbas_travels_with_its_options() -> None:
+    factor = 3
+    triple = whale.compiled(numba.njit(fastmath=True)(lambda x: x * factor))
+    again = cloudpickle.loads(cloudpickle.dumps(triple))
+    assert again.dispatcher.targetoptions["fastmath"] is True
+    assert again("x").evaluate(Batch.from_pydict({"x": np.array([2])})).to_pylist() == [6]
+
+
+def test_a_loop_is_kept_by_the_options_of_a_function_of_numbas() -> None:
+    plain, fast, again = (
+        whale.compiled(numba.njit(**options)(_inverse))
+        for options in ({}, {"fastmath": True}, {"fastmath": True})
+    )
+    assert text_of(fast) == text_of(again) != text_of(plain)
+    assert text_of(fast)[1]
+    called_before = numba.njit(_inverse)
+    called_before(2.0)  # it has read its outer values, which may be others by now
+    assert not text_of(whale.compiled(called_before))[1]
+
+
 def _prints(x: int) -> int:
     print(x)  # noqa: T201 - what is refused
     return x
@@ -185,7 +254,10 @@ def _with_default(x: int, *others: int) -> int:
         (lambda x: x + time.time(), "uses the module time"),
         (lambda x: x + sum([time.time() for _ in range(2)]), "uses the module time: "),
         (lambda x: _prints(x) + 1, "calls _prints, which calls print"),
-        (len, "takes a plain function, not len"),
+        (numba.njit(_prints), "_prints calls print"),
+        (numba.njit(parallel=True)(_doubled), "_doubled is compiled with parallel=True"),
+        (numba.jit(forceobj=True)(_doubled), "for Python's objects: use numba.njit"),
+        (len, "takes a plain function or one of numba.njit, not len"),
     ],
 )
 def test_what_does_more_than_compute_is_refused(function: Any, why: str) -> None:

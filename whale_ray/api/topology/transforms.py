@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...operators.aggregates.aggregate import Aggregate
 from ...operators.expressions.compiled_function import CompiledFunction
 from ...operators.expressions.expression import Expression
+from ...operators.expressions.function_parts import is_dispatcher
 from ...operators.transforms import (
     FilterColumns,
     FilterExpression,
@@ -145,8 +146,14 @@ def _type_of(expression: Expression, known: KnownColumns | None) -> Any:
 def _check_row_function(
     operator_id: str, verb: str, function: object, makes: str
 ) -> Callable[[Any], Any]:
+    name = name_of(function)
+    if is_dispatcher(function):
+        raise mistake(
+            operator_id,
+            f"{verb} takes a function (row) → {makes}, and {name} is compiled by numba, which knows"
+            f" no rows: call whale.compiled({name})('column'), in filter, select or with_column",
+        )
     if isinstance(function, CompiledFunction):
-        name = name_of(function)
         raise mistake(
             operator_id,
             f"{verb} takes a function (row) → {makes}, and {name} is compiled for values: call it"
