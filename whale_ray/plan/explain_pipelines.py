@@ -35,13 +35,15 @@ _INTERPRETED = "interpreted"
 _OPERATORS = "whale_ray.operators."
 _OWN_KERNELS = "its own compiled kernels, called once per batch"
 
+_EVENT_TIMES = "a compiled pass assigns event times, numpy where they are null, late or no int64"
+
 _LATER = ("loop or interpreted", "its columns are known when rows come; then it is decided")
 _IF_UNIQUE = "if the table has no key twice"
 
 _NOTES = {
     "auto": "loops are compiled once a million rows have come, or at once if they were before",
     "compiled": "loops are compiled before the first row (runtime.pipelines: compiled)",
-    "interpreted": "nothing is compiled into loops (runtime.pipelines: interpreted)",
+    "interpreted": "expressions are not compiled into loops (runtime.pipelines: interpreted)",
 }
 
 
@@ -59,7 +61,7 @@ def pipeline_tables(plan: PhysicalPlan, settings: Settings) -> tuple[Table, ...]
     rows = []
     for node in logical.nodes:
         if node.kind is not OperatorKind.UNION:
-            rows.append((node.id, *told.get(node.id, _of_other(node, mode))))
+            rows.append((node.id, *told.get(node.id, _of_other(node))))
     return (Table("Pipelines", ("operator", "runs as", "why"), tuple(rows), note=_NOTES[mode]),)
 
 
@@ -178,7 +180,7 @@ def _step(node: OperatorNode) -> Step:
     return cast("Transform", payload)
 
 
-def _of_other(node: OperatorNode, mode: str) -> tuple[str, str]:
+def _of_other(node: OperatorNode) -> tuple[str, str]:
     """Return how any other operator runs."""
     payload = node.payload
     match node.kind:
@@ -190,7 +192,7 @@ def _of_other(node: OperatorNode, mode: str) -> tuple[str, str]:
             return _INTERPRETED, "it writes batches"
         case OperatorKind.TRANSFORM:
             return _INTERPRETED, _why_not(payload)
-    if isinstance(payload, Join) and mode != "interpreted":
+    if isinstance(payload, Join):
         return _of_join(payload)
     made = getattr(payload, "func", payload)
     if isinstance(made, type) and issubclass(made, KeyedProcess):
@@ -202,7 +204,7 @@ def _of_other(node: OperatorNode, mode: str) -> tuple[str, str]:
 
 
 def _of_join(join: Join) -> tuple[str, str]:
-    """Return how a join of two streams runs."""
+    """Return how a join of two streams runs, in every mode."""
     if isinstance(join.within, SessionWindow):
         return _INTERPRETED, f"{_OWN_KERNELS}: sessions are joined once they have ended"
     return "compiled loop", "build and probe, once per batch"
@@ -211,7 +213,7 @@ def _of_join(join: Join) -> tuple[str, str]:
 def _of_source(node: OperatorNode) -> str:
     parts = ["it reads batches"]
     if node.event_time is not None:
-        parts.append("event times are assigned by numpy")
+        parts.append(_EVENT_TIMES)
     with suppress(InputError):  # whoever plans or reads it says what is wrong
         if isinstance(node.payload, Source) and (coded := node.payload.coded_columns()):
             parts.append(f"texts that stay codes: {', '.join(coded)}")

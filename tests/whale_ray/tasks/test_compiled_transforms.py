@@ -75,9 +75,10 @@ def test_compiled_and_interpreted_give_the_same_rows_and_counts() -> None:
     assert counts["few"] == (334, len(expected))
 
 
-def _pipelines(topology: whale.Topology) -> dict[str, str]:
+def _pipelines(topology: whale.Topology, mode: str = "auto") -> dict[str, str]:
     """Return what `explain` says of each operator's pipeline."""
-    _, _, after = str(topology.explain()).partition("Pipelines\n")
+    explained = topology.explain(settings={"runtime.pipelines": mode})
+    _, _, after = str(explained).partition("Pipelines\n")
     lines = after.partition("\n\n")[0].splitlines()[1:-1]
     return {name: said.rstrip() for name, said in (line.split(maxsplit=1) for line in lines)}
 
@@ -124,7 +125,10 @@ def test_a_table_join_is_part_of_the_loop_if_no_key_is_twice_in_the_table() -> N
     )
 
 
-def test_explain_says_that_joins_build_and_probe_in_one_loop_and_within_sessions_not() -> None:
+@pytest.mark.parametrize("mode", ["auto", "compiled", "interpreted"])
+def test_explain_says_that_joins_build_and_probe_in_one_loop_and_within_sessions_not(
+    mode: str,
+) -> None:
     topology = whale.Topology("joins")
     table = pa.table({"at": pa.array([0], pa.timestamp("us")), "n": [1], "word": ["a"]})
     one, two = (
@@ -137,7 +141,8 @@ def test_explain_says_that_joins_build_and_probe_in_one_loop_and_within_sessions
     one.join(two, on=["n", "word"], within=window, id="both").sink(whale.sinks.collect())
     sessions = whale.session_window("10 seconds")
     one.join(two, on="n", how="semi", within=sessions, id="ends").sink(whale.sinks.collect())
-    lines = _pipelines(topology)
+    lines = _pipelines(topology, mode)
+    assert "a compiled pass assigns event times" in lines["one"]
     for name in ("numbers", "words", "both"):
         assert lines[name].endswith("compiled loop  build and probe, once per batch")
     assert lines["ends"].endswith("sessions are joined once they have ended")
@@ -161,7 +166,7 @@ def test_explain_knows_that_texts_which_stay_codes_are_searched_once_each(tmp_pa
 
 def test_explain_says_when_nothing_is_compiled() -> None:
     text = str(_topology().explain(settings={"runtime.pipelines": "interpreted"}))
-    assert "nothing is compiled into loops (runtime.pipelines: interpreted)" in text
+    assert "expressions are not compiled into loops (runtime.pipelines: interpreted)" in text
     assert "compiled loop" not in text
 
 
