@@ -8,10 +8,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numba
 import numpy as np
 import pytest
+from llvmlite.binding import FeatureMap
 from numba.core.errors import TypingError
 
 from whale_ray.transport import generated
@@ -113,6 +115,28 @@ def test_another_process_loads_what_one_has_compiled(kept: Path) -> None:
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["15", "1"]
+
+
+@pytest.mark.parametrize(
+    ("of", "name", "other"),
+    [
+        (generated.platform, "python_version", lambda: "3.0.0"),
+        (numba, "__version__", "0.0.0"),
+        (generated.llvmlite, "__version__", "0.0.0"),
+        (generated.llvmlite.binding, "get_host_cpu_name", lambda: "another"),
+        (generated.llvmlite.binding, "get_host_cpu_features", lambda: FeatureMap(avx=False)),
+    ],
+    ids=["Python", "numba", "llvmlite", "processor", "its instructions"],
+)
+def test_what_another_machine_or_version_has_compiled_is_not_loaded(
+    kept: Path, monkeypatch: pytest.MonkeyPatch, of: Any, name: str, other: object
+) -> None:
+    """Such as a home that machines share: the files of each have names of their own."""
+    _total()
+    assert generated.is_kept(TEXT)
+    monkeypatch.setattr(of, name, other)
+    monkeypatch.setattr(generated, "_machine", generated._machine.__wrapped__)
+    assert not generated.is_kept(TEXT)
 
 
 def test_a_file_with_another_content_is_replaced_and_never_executed(kept: Path) -> None:
