@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ..plots import check_plots
-from ..report import Aim, BenchReport, BenchRow, describe_machine
+from ..report import BenchReport, BenchRow, describe_machine
 from . import pictures
 from .aggregating_loops import aggregating_loop_rows
+from .aims import TARGETS
 from .bandwidth import bandwidth_rows
 from .cells import Found, found_by
 from .disorder import disorder_rows
@@ -26,7 +27,7 @@ from .inputs import (
     write_skewed,
 )
 from .jobs import build, state_peak_bytes
-from .kept_cells import KeptCells
+from .kept_cells import Cell, KeptCells
 from .loops import loop_rows
 from .many_keys import many_keys_rows
 from .mapped_files import map_for_flink, map_streams, mapped_bytes
@@ -63,19 +64,6 @@ PARTS = (
 
 _OURS = "whale-ray, 1 worker"
 _MAPPED = frozenset(system.name for system in SYSTEMS if system.mapped)
-_AHEAD = Aim("ratio", "at least", 1.0)
-_FLINK = ("Flink DataStream, 2 workers", "Flink SQL, 2 workers")
-_AIMS = {
-    ("keyed row process, two handles", "Bytewax, 1 worker"): Aim("ratio", "at least", 4.0),
-    ("Yahoo, views per campaign", "Structured Streaming, all cores"): _AHEAD,
-    **{
-        (workload.name, flink): _AHEAD
-        for workload in WORKLOADS
-        if workload.part == "nexmark"
-        for flink in _FLINK
-    },
-}
-"""(Workload, peer) → by how much the better of one and two workers should be ahead of it."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +179,11 @@ def _compared(
 ) -> list[BenchRow]:
     """Measure workloads in all systems; return a row for each."""
     found = found_by(SYSTEMS, workloads, skew, inputs, run.repetitions, run.kept, run.notes)
-    return [row for one in workloads for row in _rows_of(one, skew, inputs(), found, run.notes)]
+    return [
+        row
+        for one in workloads
+        for row in _rows_of(one, skew, inputs(), found, run.notes, run.kept)
+    ]
 
 
 def _notes(repetitions: int) -> tuple[str, ...]:
@@ -220,7 +212,12 @@ def _absent() -> list[str]:
 
 
 def _rows_of(
-    workload: Workload, skew: float, inputs: InputFiles, found: Found, notes: list[str]
+    workload: Workload,
+    skew: float,
+    inputs: InputFiles,
+    found: Found,
+    notes: list[str],
+    kept: KeptCells,
 ) -> list[BenchRow]:
     by_system = {
         name: measured[workload.name]
@@ -234,7 +231,7 @@ def _rows_of(
                 f"{name}, {workload.name}, skew {skew:g}: ANOTHER ANSWER: {one.answer};"
                 f" whale-ray {answer}"
             )
-    return [_row(name, workload, skew, inputs, by_system) for name in by_system]
+    return [_row(name, workload, skew, inputs, by_system, kept) for name in by_system]
 
 
 def _row(
@@ -243,12 +240,23 @@ def _row(
     skew: float,
     inputs: InputFiles,
     by_system: Mapping[str, Measured],
+    kept: KeptCells,
 ) -> BenchRow:
     one, ours = by_system[name], by_system[_OURS]
     rows = sum(inputs.rows[stream] for stream in workload.reads)
     is_peer = not name.startswith("whale-ray")
     best_s = _best_s(by_system, mapped=name in _MAPPED)
-    ratio = one.warm_s / best_s if is_peer else ours.warm_s / one.warm_s
+    if is_peer:
+        ratio, against = one.warm_s / best_s, "ahead of it, whale-ray by"
+    else:
+        ratio, against = ours.warm_s / one.warm_s, _OURS
+    target = TARGETS.get(Cell(name, workload.name, skew))
+    aim = None if target is None else target.aim
+    if target is not None and (beside := target.beside) is not None:
+        if (other := kept.get(beside)) is None:  # that part was not asked for
+            aim = None
+        else:
+            ratio, against = other.warm_s / one.warm_s, f"{beside.system}, skew {beside.skew:g}"
     return BenchRow(
         workload.name,
         {
@@ -260,8 +268,8 @@ def _row(
         rows / one.warm_s / 1e3,
         "k rows/s",
         ratio=None if name == _OURS else ratio,
-        against=("ahead of it, whale-ray by" if is_peer else _OURS) if name != _OURS else "",
-        aim=None if skew else _AIMS.get((workload.name, name)),
+        against="" if name == _OURS else against,
+        aim=aim,
         also=_also(name, workload, skew, inputs, by_system),
     )
 
