@@ -94,6 +94,11 @@ class PartialWindows:
         return self._asked
 
     @property
+    def reduction(self) -> Reduction | None:
+        """What says when to step aside; None: never."""
+        return self._reduction
+
+    @property
     def is_empty(self) -> bool:
         """Whether it holds no row."""
         return not self._held

@@ -106,6 +106,9 @@ class InstanceMetrics:
         gauges: what a source's reader tells of its input: by name, then by part.
         deltas_out: of a partial aggregate, how many of the rows out are deltas.
         flushes: of a partial aggregate, how often its groups have left as deltas, by reason.
+        reduction: of a partial aggregate that may step aside, how many rows a delta stood for when
+            that was last judged; None before.
+        is_aside: whether it passes its rows on as they are, since that was too few.
         restored: what the counters held when its attempt went on from a checkpoint, by name; empty
             if it began at the start.
     """
@@ -128,6 +131,8 @@ class InstanceMetrics:
     gauges: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     deltas_out: int = 0
     flushes: Mapping[str, int] = field(default_factory=dict)
+    reduction: float | None = None
+    is_aside: bool = False
     restored: Mapping[str, Any] = field(default_factory=dict)
 
     def count_side(self, output: str, rows: int) -> None:

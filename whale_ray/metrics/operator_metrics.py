@@ -33,6 +33,10 @@ class OperatorMetrics:
             name, then by part.
         deltas_out: of a partial aggregate, how many of the rows out are deltas.
         flushes: of a partial aggregate, how often its groups have left as deltas, by reason.
+        reduction: of a partial aggregate that may step aside, how many rows a delta stood for when
+            that was last judged, in the instance with the fewest; None before.
+        instances_aside: how many of its instances pass their rows on as they are, since that was
+            too few.
     """
 
     operator_id: str
@@ -56,6 +60,8 @@ class OperatorMetrics:
     gauges: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     deltas_out: int = 0
     flushes: Mapping[str, int] = field(default_factory=dict)
+    reduction: float | None = None
+    instances_aside: int = 0
 
 
 @dataclass(frozen=True)
@@ -145,6 +151,10 @@ def operator_metrics(
         gauges=_gauges(instances),
         deltas_out=sum(metrics.deltas_out for metrics in instances),
         flushes=dict(flushes),
+        reduction=min(
+            (one.reduction for one in instances if one.reduction is not None), default=None
+        ),
+        instances_aside=sum(metrics.is_aside for metrics in instances),
     )
 
 

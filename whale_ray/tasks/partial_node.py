@@ -167,6 +167,9 @@ class PartialNode(Node):
             self.metrics.rows_out += batch.num_rows
             self._output.emit(batch)
         self.metrics.deltas_out = self._partial.deltas
+        if (reduction := self._partial.reduction) is not None:
+            self.metrics.reduction = reduction.measured
+            self.metrics.is_aside = reduction.is_aside
 
     def _pass_watermark_on(self) -> None:
         """Pass the watermark on; the time of groups that stay begins anew."""

@@ -113,6 +113,7 @@ def test_metrics_tell_rows_deltas_and_what_made_them_leave() -> None:
     assert slices <= partial.deltas_out == partial.rows_out == merged.rows_in < 3 * slices
     assert set(partial.flushes) <= {"window", "end", "watermark"}
     assert partial.flushes["window"] >= 8
+    assert (partial.reduction, partial.instances_aside) == (None, 0)  # it never steps aside
 
 
 def test_the_setting_says_it_for_all_that_do_not() -> None:
@@ -131,6 +132,7 @@ def test_auto_steps_aside_where_most_rows_have_a_key_of_their_own() -> None:
     job = whale.run(topology, settings={"runtime.source_batch_rows": 1_000})
     partial = metrics_of(job, "counts.partial")
     assert partial.rows_out == 20_000 and 4_000 <= partial.deltas_out <= 10_000
+    assert partial.reduction == 1 and partial.instances_aside == 1
     assert {row[-1] for row in rows_of(job)} == {1} and len(rows_of(job)) == 20_000
 
 

@@ -73,6 +73,8 @@ def _members(rows: int, seconds: float) -> list[WorkerSnapshot]:
             spilled_bytes=4096,
             deltas_out=rows // 16,
             flushes={"full": rows // 100},
+            reduction=1.5 + instance,
+            is_aside=instance == 0,
         )
         for instance in range(4)
     ]

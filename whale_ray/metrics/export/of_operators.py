@@ -170,6 +170,20 @@ INSTANCES = Group(
             by="reason",
         ),
         Metric(
+            "whale_ray_operator_reduction_ratio",
+            "Rows that a delta of a partial aggregate stood for when that was last judged; absent "
+            "before.",
+            lambda one: one.reduction,
+            unit="ratio",
+            together=min,
+        ),
+        Metric(
+            "whale_ray_operator_aside",
+            "1 if a partial aggregate passes its rows on as they are, since a delta stood for too "
+            "few; else 0.",
+            lambda one: None if one.reduction is None else int(one.is_aside),
+        ),
+        Metric(
             "whale_ray_source_reported",
             "What a source's reader reports of its input, such as the rows that it is behind.",
             lambda one: {name: sum(parts.values()) for name, parts in one.gauges.items()},

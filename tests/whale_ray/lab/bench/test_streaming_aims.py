@@ -39,7 +39,9 @@ MERGED = "whale-ray, 2 workers, mapped Arrow"
 
 @pytest.mark.parametrize("figure", FIGURES.strip().splitlines())
 def test_a_figure_is_an_aim(figure: str) -> None:
-    workload, limit, of = re.fullmatch(r"(.+): (\d+) (.+)", figure).groups()  # type: ignore[union-attr]
+    found = re.fullmatch(r"(.+): (\d+) (.+)", figure)
+    assert found is not None
+    workload, limit, of = found.groups()
     if of == "k rows/s":
         aim = TARGETS[Cell("whale-ray, 1 worker", workload, 0)].aim
         assert aim == Aim("value", "at least", float(limit))
