@@ -34,6 +34,10 @@ class LookupTable(Protocol):
     """A table that rows of a chain are joined with."""
 
     @property
+    def loaded(self) -> bool:
+        """Whether all of its rows are there."""
+
+    @property
     def keys(self) -> int:
         """The number of different keys."""
 
@@ -166,10 +170,14 @@ class ChainLoops(ABC, Generic[VariantT]):
     ) -> VariantT | None:
         """Load or compile the loop of rows that are to come, as far as the mode says so.
 
-        Returns the loop of rows without nulls; None if it depends on tables, which are not there
-        yet.
+        Returns the loop of rows without nulls; None if it depends on tables that are not there yet,
+        or, unless all is compiled, are not to be indexed before enough rows have come.
         """
-        if self._mode == "interpreted" or self._tables:
+        if self._mode == "interpreted":
+            return None
+        if self._tables and self._mode == "auto":
+            return None
+        if not all(table.loaded for table in self._tables):
             return None
         self._look_at_tables()
         places = frozenset(schema.index(name) for name in coded if name in schema)

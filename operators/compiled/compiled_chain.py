@@ -63,7 +63,7 @@ class CompiledChain(ChainLoops["_Variant"]):
 
         `coded`: the columns whose texts will be codes of a dictionary.
 
-        Returns how many operators it takes; none if it depends on tables, which are not there yet.
+        Returns how many operators it takes; none if it depends on tables that are not there yet.
         """
         plain = self._prepared(schema, has_times=has_times, coded=coded)
         return 0 if plain is None or plain.text is None else len(plain.text.schemas)

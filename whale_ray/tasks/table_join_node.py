@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,9 +28,12 @@ class TableJoinNode(Node):
         table: the table.
         output: what follows it.
         compiled: takes its rows first, if they can be compiled.
+        when_ready: called once the table is complete, before the first row of the stream; by the
+            instance that fills it, since the others find what that has compiled.
     """
 
     compiled: RowsThroughLoop | None = None
+    when_ready: Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -62,6 +65,11 @@ class TableJoinNode(Node):
         if self._fills and port == TABLE:
             with self.guard():
                 self.table.finish()
+            self._tell_ready()
+
+    def _tell_ready(self) -> None:
+        if self.when_ready is not None:
+            self.when_ready()
 
     def emit(self, batch: Batch) -> None:
         """Pass on what comes of the rows, piece by piece."""
@@ -118,6 +126,7 @@ class TableJoinNode(Node):
             self.table.finish()
             if all(chunk.identity for chunk in filled.chunks):
                 self._kept = self.table.changes, tuple(filled.chunks)
+            self._tell_ready()
 
     def resume(self) -> None:
         """See `Node.resume`."""

@@ -357,9 +357,7 @@ class _TaskAssembly:
         order = {operator: place for place, operator in enumerate(self._stage.operators)}
         nodes = sorted(self._nodes, key=lambda node: order[node.context.operator_id])
         compile_transforms(nodes, self._builder.pipelines)
-        coded_before = partial(self._builder.coded_before, self._stage)
-        columns_before = self._builder.columns_before
-        warm_up_loops(nodes, columns_before, coded_before, has_times=self._has_times())
+        self._warm_up(nodes)
         source = self._instances[0]
         return StageTask(
             self._stage,
@@ -372,6 +370,21 @@ class _TaskAssembly:
             self._late_after_idleness(head),
             self._side_inputs(),
         )
+
+    def _warm_up(self, nodes: Sequence[Node]) -> None:
+        """Prepare the loops of the task, now or once its tables are there, on which they depend."""
+        tables = [node for node in nodes if isinstance(node, TableJoinNode)]
+
+        def warm_up() -> None:
+            if all(table.ready for table in tables):
+                columns_before = self._builder.columns_before
+                coded_before = partial(self._builder.coded_before, self._stage)
+                warm_up_loops(nodes, columns_before, coded_before, has_times=self._has_times())
+
+        for table in tables:
+            table.when_ready = warm_up
+        if not tables:
+            warm_up()
 
     def _has_times(self) -> bool:
         """Whether the rows of the task have event times."""
