@@ -165,11 +165,11 @@ def in_order(table: pa.Table) -> list[tuple[object, ...]]:
 
 
 class Inline:
-    """One worker in this process, whose clock moves where it waits."""
+    """One worker in this process, whose clock moves where it waits; `settings`: others."""
 
-    def __init__(self, interval_ms: int = 500, aggregation: str = "partitioned") -> None:
+    def __init__(self, interval_ms: int = 500, **settings: object) -> None:
         self._clock, self._interval_ms = VirtualClock(AFTER_ALL_EVENTS_NS), interval_ms
-        self._aggregation = aggregation
+        self._settings = settings
 
     def paced(self, table: pa.Table, fails_after: int | None = None) -> PacedTable:
         return PacedTable(table, fails_after=fails_after)
@@ -180,13 +180,17 @@ class Inline:
             "checkpoints.interval_ms": self._interval_ms,
             "runtime.poll_interval_ms": self._interval_ms // 10,
             "runtime.max_restarts": 0,
-            "runtime.aggregation": self._aggregation,
+            "runtime.aggregation": "partitioned",
+            **self._settings,
         }
         return whale.run(topology, clock=self._clock, settings=settings, restore=restore)
 
 
 class Hosts:
     """Processes on three logical hosts in a chain; then on two, with more workers on one."""
+
+    def __init__(self, **settings: object) -> None:
+        self._settings = settings
 
     def paced(self, table: pa.Table, fails_after: int | None = None) -> PacedTable:
         return PacedTable(table, fails_after=fails_after, pause_ms=10_000, snapshots=2)
@@ -199,6 +203,7 @@ class Hosts:
             "runtime.hosts": 3 if restore is None else 2,
             "runtime.route": "chain" if restore is None else "star",
             "transport.wtl_ms": 1,
+            **self._settings,
         }
         job = whale.submit(topology, on="processes", workers=3, settings=settings, restore=restore)
         return job.wait(60)
@@ -303,14 +308,22 @@ def test_applications(name: str, place: type[Place], tmp_path: Path) -> None:
     answers_after_a_failure(BUILDS[name], place(), tmp_path / "kept")
 
 
+@everywhere
+@pytest.mark.parametrize("pipelines", ["interpreted", "compiled"])
 @pytest.mark.parametrize(
     "build",
     [yahoo, read_only_count, *(partial(nexmark, query) for query in ("5", "15"))],
     ids=["yahoo", "read-only", "q5", "q15"],
 )
-def test_late_merge(build: Callable[[int, Paced], whale.Topology], tmp_path: Path) -> None:
-    place = Inline(aggregation="late_merge")
-    found = answers_after_a_failure(build, place, tmp_path / "kept")
+def test_late_merge(
+    build: Callable[[int, Paced], whale.Topology],
+    pipelines: str,
+    place: type[Place],
+    tmp_path: Path,
+) -> None:
+    """Also with partial aggregates in a compiled loop, which a marker empties, too."""
+    settings = {"runtime.aggregation": "late_merge", "runtime.pipelines": pipelines}
+    found = answers_after_a_failure(build, place(**settings), tmp_path / "kept")
     assert any(one.deltas_out for one in found.metrics().operators)
 
 
