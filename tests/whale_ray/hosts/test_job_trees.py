@@ -181,7 +181,7 @@ def test_trees_are_switched_while_rows_flow() -> None:
 
 
 def test_trees_switch_and_relays_die_amid_epochs(tmp_path: Path) -> None:
-    """A marker comes once to each host, whatever the way that it takes."""
+    """A marker comes once to each host, whatever the way that it takes; a restart goes on there."""
     settings = {"checkpoints.url": str(tmp_path), "checkpoints.interval_ms": 20}
     job = begin(**settings)
 
@@ -197,8 +197,10 @@ def test_trees_switch_and_relays_die_amid_epochs(tmp_path: Path) -> None:
         before = counted()
         kill(job, f"whale relay {host}")
         wait_for(job, lambda before=before: counted() > before + 1)
+    kill(job, "whale worker 5")
+    wait_for(job, lambda: job.state == "running" and job.metrics().checkpoints.restored > 0)
     assert_all_see_every_row_once(job)
-    assert job.outcome().restarts == 0
+    assert job.outcome().restarts == 1
     assert job.metrics().checkpoints.failures == 0
 
 
