@@ -100,7 +100,6 @@ def test_our_sinks_of_files_keep_their_promises(tmp_path: Path, name: str) -> No
 
 def test_our_other_sinks_keep_their_promises() -> None:
     check_sink(CollectingSink, lambda sink: sink.rows if sink._holder.result else ())
-    check_sink(whale.sinks.collect)
     check_sink(whale.sinks.print)
     check_sink(lambda: whale.sinks.each(lambda row: None))
     for make in (ray_dataset_sink, spark_sink):

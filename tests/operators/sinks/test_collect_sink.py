@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,12 +16,39 @@ import pytest
 from whale_ray.configs.errors import InputError, OutputError
 from whale_ray.configs.settings import Settings
 from whale_ray.operators import sinks
-from whale_ray.testing import instance_context, write_all
+from whale_ray.operators.sinks.base import SinkResult, Staged
+from whale_ray.operators.sinks.collect import CollectSink
+from whale_ray.testing import check_sink, instance_context, write_all
 from whale_ray.transport.wire.batch import Batch
 
 
 def batch(*rows: int) -> Batch:
     return Batch.from_pydict({"id": np.array(rows, np.int64)})
+
+
+class Collect(CollectSink):
+    """Keeps what it has returned last, as the job does that returns it to its user."""
+
+    returned: ClassVar[dict[int, SinkResult]] = {}
+    keys = itertools.count()
+
+    def __init__(self) -> None:
+        super().__init__()
+        object.__setattr__(self, "key", next(self.keys))
+
+    def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
+        result = super().publish(token, staged)
+        self.returned[self.key] = result
+        return result
+
+    @classmethod
+    def rows(cls, sink: Collect) -> list[Any]:
+        result = cls.returned.get(sink.key)
+        return [] if result is None else result.to_arrow().to_pylist()
+
+
+def test_it_keeps_the_promises_of_sinks_whatever_fails() -> None:
+    check_sink(Collect, Collect.rows)
 
 
 def test_rows_come_in_the_order_of_the_instances() -> None:
