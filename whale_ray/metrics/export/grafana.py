@@ -109,6 +109,8 @@ _OPERATORS = (
     ),
     _per_s("operator_delta_rows", "cps", "Deltas of partial aggregates", "operator", _OPERATOR),
     _per_s("operator_partial_flushes", "cps", "Their flushes", "operator, reason", _OPERATOR),
+    _one("operator_reduction_ratio", "short", "Rows in a delta", "operator", _OPERATOR, "min"),
+    _one("operator_aside", "none", "Instances that pass rows on", "operator", _OPERATOR),
 )
 
 _WORKERS = (
