@@ -57,6 +57,13 @@ def fork_servers() -> list[psutil.Process]:
     return found
 
 
+def only_fork_server() -> psutil.Process:
+    """Return the one that starts; `tests.loaded_servers` forks it a moment after it is asked."""
+    until(lambda: bool(fork_servers()), "no fork server has started")
+    (one,) = fork_servers()
+    return one
+
+
 def living_children(process: psutil.Process) -> list[psutil.Process]:
     return [child for child in process.children() if not has_ended(child)]
 
@@ -66,7 +73,7 @@ def test_an_early_one_forks_every_job_of_its_block(
 ) -> None:
     monkeypatch.setattr(waiting_server, "ForkServer", ForkServer)  # as for a user
     with early_fork_server(GRACE_MS):
-        (early,) = fork_servers()
+        early = only_fork_server()
         assert parents_of_workers() == {early.pid}
         assert parents_of_workers() == {early.pid}
     assert not early.is_running()
@@ -88,7 +95,7 @@ def test_jobs_at_the_same_time_have_servers_of_their_own(no_leaks: None) -> None
     rows = topology.source(whale.sources.poisson(100, numbers, limit=10**6), id="rows")
     rows.sink(whale.sinks.collect(), id="out")
     with early_fork_server(GRACE_MS):
-        (early,) = fork_servers()
+        early = only_fork_server()
         running = submit(topology, on="processes", workers=2)
         try:
             until(lambda: bool(early.children()), "no worker of the first job starts")
@@ -125,13 +132,13 @@ def test_a_folder_that_was_removed_is_named(
 
 def test_without_a_job_it_ends_with_the_block(no_leaks: None) -> None:
     with early_fork_server(GRACE_MS):
-        (early,) = fork_servers()
+        early = only_fork_server()
     assert not early.is_running()
 
 
 def test_a_dead_one_is_replaced(no_leaks: None) -> None:
     with early_fork_server(GRACE_MS):
-        (early,) = fork_servers()
+        early = only_fork_server()
         early.kill()
         early.wait()
         (parent,) = parents_of_workers()
@@ -140,6 +147,6 @@ def test_a_dead_one_is_replaced(no_leaks: None) -> None:
 
 def test_a_job_with_another_grace_starts_its_own(no_leaks: None) -> None:
     with early_fork_server(GRACE_MS + 1):
-        (early,) = fork_servers()
+        early = only_fork_server()
         assert early.pid not in parents_of_workers()
     assert not early.is_running()
