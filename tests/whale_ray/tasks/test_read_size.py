@@ -62,7 +62,7 @@ def numbers(folder: Path, kind: str) -> tuple[whale.Topology, Any]:
     return topology, topology.source(source, id="numbers")
 
 
-@pytest.mark.parametrize(("kind", "most"), [("parquet", 2 * ROWS_IN_COLUMNS), ("ipc", TOTAL)])
+@pytest.mark.parametrize(("kind", "most"), [("parquet", ROWS_IN_COLUMNS), ("ipc", TOTAL)])
 def test_files_of_columns_are_read_in_large_parts(
     tmp_path: Path, kind: str, most: int, sizes: list[int]
 ) -> None:
