@@ -18,6 +18,7 @@
     │   ├── AttemptLostError       a worker is no longer in the attempt of a request; internal
     │   │   └── NotInAttemptError  its process was never in that attempt; internal
     │   ├── OutputError            the result, or a checkpoint, could not be written or published
+    │   │   ├── FolderInUseError   another job uses the folder of checkpoints
     │   │   └── ClaimLostError     another job has taken over the folder of checkpoints
     │   ├── SparkFailedError       Spark failed in preparing or comparing an application's rows
     │   ├── TransportError         a user's transport raised, or delivered wrong bytes
@@ -163,6 +164,17 @@ class NotInAttemptError(AttemptLostError):
 
 class OutputError(JobError):
     """The result, or a checkpoint, could not be written or published."""
+
+
+class FolderInUseError(OutputError):
+    """Another job uses the folder of checkpoints; `job` is its id."""
+
+    def __init__(self, reason: str, job: str = "") -> None:
+        super().__init__(reason, job)
+        self.job = job
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class ClaimLostError(OutputError):

@@ -10,7 +10,13 @@ import threading
 from contextlib import suppress
 from dataclasses import replace
 
-from ...configs.errors import ClaimLostError, DamagedCheckpointError, OutputError, WhaleError
+from ...configs.errors import (
+    ClaimLostError,
+    DamagedCheckpointError,
+    FolderInUseError,
+    OutputError,
+    WhaleError,
+)
 from ...transport.clock import Clock
 from .claim_rules import BEAT_MS, ClaimRecord, LockState, refusal_of_claim
 from .local_files import LocalFiles
@@ -59,7 +65,8 @@ class Claim:
             take_over: also from a job that is alive.
 
         Raises:
-            OutputError: another job uses the folder, or it cannot be written to.
+            FolderInUseError: another job uses the folder.
+            OutputError: it cannot be written to.
             InputError: it cannot be read.
         """
         state, lock = _lock(files)
@@ -185,7 +192,7 @@ def claim_numbers(files: StoreFiles) -> list[int]:
 
 
 def check_not_in_use(files: StoreFiles, job: str, clock: Clock) -> None:
-    """Raise OutputError if another job surely uses a folder; it only reads, and `take` decides.
+    """Raise FolderInUseError if another job surely uses a folder; it reads only, `take` decides.
 
     To try the folder's lock would refuse it to a job that takes it in that moment. So a claim with
     a lock, on this host, counts if its process is seen to have the lock's file open.
@@ -201,7 +208,7 @@ def check_not_in_use(files: StoreFiles, job: str, clock: Clock) -> None:
     now_ms = clock.wall_ns() // _NS_PER_MS
     reason = refusal_of_claim(held, job=job, lock=lock, host=host, now_ms=now_ms, url=files.url)
     if reason:
-        raise OutputError(reason)
+        raise FolderInUseError(reason, held.job)
 
 
 def _check_free(files: StoreFiles, number: int, lock: str, ours: ClaimRecord) -> None:
@@ -212,7 +219,7 @@ def _check_free(files: StoreFiles, number: int, lock: str, ours: ClaimRecord) ->
         held, job=ours.job, lock=lock, host=ours.host, now_ms=ours.beat_ms, url=files.url
     )
     if reason:
-        raise OutputError(reason)
+        raise FolderInUseError(reason, held.job)
 
 
 def _held(files: StoreFiles, number: int) -> ClaimRecord | None:

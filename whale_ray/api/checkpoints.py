@@ -192,7 +192,7 @@ def check_claimable(assignment: Assignment) -> None:
     """Refuse a job whose controller would not get the folder of its checkpoints; takes nothing.
 
     Raises:
-        OutputError: another job uses the folder.
+        FolderInUseError: another job uses the folder.
         InputError: it holds checkpoints from which the job does not go on, or cannot be read.
     """
     if has_checkpoints(assignment):

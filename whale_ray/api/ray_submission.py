@@ -24,7 +24,13 @@ from ray.exceptions import (
 )
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from ..configs.errors import ResourceError, UsageError, WhaleError, WorkerDiedError
+from ..configs.errors import (
+    FolderInUseError,
+    ResourceError,
+    UsageError,
+    WhaleError,
+    WorkerDiedError,
+)
 from ..configs.settings import Settings
 from ..control.outcome import JobOutcome
 from ..deployment.envelope import Envelope, seal
@@ -35,6 +41,7 @@ from ..deployment.on_ray.ray_controller import (
     controller_name,
 )
 from ..deployment.on_ray.ray_fleet import NAMESPACE, create_members, kill_all
+from ..deployment.on_ray.ray_jobs import controller_of
 from ..deployment.on_ray.ray_journal import forget, keep_envelope
 from ..deployment.on_ray.ray_nodes import cluster_nodes, places_of_hosts, spread_over
 from ..deployment.on_ray.ray_output import OutputFollower, logs_place, ray_prints_output
@@ -46,7 +53,7 @@ from ..plan.logical import LogicalPlan, OperatorKind
 from ..plan.preflight import unbounded_sources
 from ..plan.requests import ClusterNode, worker_demands
 from ..ray_bridge.session import RaySession, check_outlives_process, connect_ray
-from ..transport.clock import SystemClock
+from ..transport.clock import Clock, SystemClock
 from .checkpoints import check_claimable, forget_saved, save_for_resume
 from .cluster_options import RayOptions
 from .ended_jobs import describe_ended
@@ -56,6 +63,8 @@ Assign = Callable[[Settings, Sequence[ClusterNode]], Assignment]
 """Plans a job for a cluster: with its settings there, and the node of each host."""
 
 _ANSWER_TIMEOUT_S = 10.0
+_PROCESS_END_TIMEOUT_NS = 10_000_000_000
+_PROCESS_END_POLL_NS = 50_000_000
 _NO_METRICS = JobMetrics((), 0.0, 0)
 
 _log = logging.getLogger(__name__)
@@ -85,7 +94,7 @@ def submit_to_ray(
         undo.callback(release, assignment)
         if detach:
             _check_detachable(assignment)
-        check_claimable(assignment)  # before actors are created, which takes seconds
+        await_claimable(assignment, SystemClock())  # before actors are created: that takes seconds
         save_for_resume(assignment, "ray")
         undo.callback(forget_saved, assignment)
         plan, job_id = assignment.plan, assignment.job_id
@@ -118,6 +127,22 @@ def submit_to_ray(
         session.dashboard_url,
         assignment.settings.records,
     )
+
+
+def await_claimable(assignment: Assignment, clock: Clock) -> None:
+    """Check that a job gets the folder of its checkpoints; see `check_claimable`.
+
+    An actor that is killed is dead for Ray at once, while its process may still have the folder
+    for a moment: that is waited for.
+    """
+    until_ns = clock.monotonic_ns() + _PROCESS_END_TIMEOUT_NS
+    while True:
+        try:
+            return check_claimable(assignment)
+        except FolderInUseError as refused:
+            if controller_of(refused.job) is not None or clock.monotonic_ns() >= until_ns:
+                raise
+        clock.sleep_ns(_PROCESS_END_POLL_NS)
 
 
 def check_runtime_env(runtime_env: Mapping[str, Any] | None) -> None:

@@ -14,11 +14,13 @@ import whale_ray as whale
 from whale_ray.api import ray_submission
 from whale_ray.api import submission as api
 from whale_ray.api.job import Job
-from whale_ray.api.ray_submission import RayRunner, _ControllerRunner
+from whale_ray.api.ray_submission import RayRunner, _ControllerRunner, await_claimable
+from whale_ray.configs.errors import FolderInUseError
 from whale_ray.configs.settings import Settings
 from whale_ray.deployment.on_ray import ray_nodes
 from whale_ray.deployment.on_ray.ray_nodes import cluster_nodes, places_of_hosts, spread_over
 from whale_ray.plan.requests import ClusterNode
+from whale_ray.transport.clock import VirtualClock
 
 SMALL, LARGE = ClusterNode("small", 2), ClusterNode("large", 14)
 
@@ -156,3 +158,35 @@ def test_a_savepoint_is_waited_for_while_the_controller_is_being_created(
         job.stop(timeout_s=0, savepoint=True)
     assert runner.stop_with_savepoint()
     assert (waits, asked) == ([], ["call 1", "call 2"])
+
+
+@pytest.mark.parametrize("is_alive", [True, False], ids=["alive", "killed"])
+@pytest.mark.parametrize("refusals", [3, 1_000])
+def test_the_process_of_a_killed_controller_is_waited_for_until_it_leaves_the_folder(
+    is_alive: bool, refusals: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    clock = VirtualClock()
+
+    def look(_: object) -> None:
+        looks.append(clock.monotonic_ns())
+        if len(looks) <= refusals:
+            raise FolderInUseError("'/data' is in use", "job-1")
+
+    monkeypatch.setattr(ray_submission, "check_claimable", look)
+    monkeypatch.setattr(
+        ray_submission, "controller_of", {"job-1": object()}.get if is_alive else {}.get
+    )
+    assignment: Any = object()
+    if is_alive or refusals > 3:
+        with pytest.raises(FolderInUseError, match="'/data' is in use") as refused:
+            await_claimable(assignment, clock)
+        assert refused.value.job == "job-1"
+    else:
+        await_claimable(assignment, clock)
+    if is_alive:
+        assert looks == [0]
+    elif refusals > 3:
+        assert looks[-1] == 10_000_000_000
+    else:
+        assert len(looks) == refusals + 1
