@@ -17,10 +17,6 @@ from typing import Any, TypeVar
 
 from .errors import SettingsError
 
-KIB = 1024
-MIB = 1024 * KIB
-GIB = 1024 * MIB
-
 SettingValue = bool | int | float | str
 _Value = TypeVar("_Value", bound=SettingValue)
 

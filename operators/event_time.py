@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 import numpy as np
 
 from ..configs.errors import BadRowError, InputError
+from ..configs.units import NS_PER_MS
 from ..state.watermarks import LATEST_NS, WATERMARK_NONE
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ LatePolicy: TypeAlias = Literal["fail", "drop", "pass"]
 
 _NS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _NS_PER_DAY = 86_400 * 1_000_000_000
-_NS_PER_MS = 1_000_000
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 LATE = "late"
@@ -80,7 +80,7 @@ class EventTime:
     max_ahead_ms: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.max_out_of_order_ms * _NS_PER_MS <= LATEST_NS:
+        if not 0 <= self.max_out_of_order_ms * NS_PER_MS <= LATEST_NS:
             msg = (
                 f"max_out_of_order_ms={self.max_out_of_order_ms} is out of range; "
                 "it says by how many milliseconds a row may lie behind the latest, 0 for not at all"
@@ -93,7 +93,7 @@ class EventTime:
             ("idle_after_ms", self.idle_after_ms, 1e-6),
             ("max_ahead_ms", self.max_ahead_ms, 0),
         ):
-            if given is not None and not low <= given * 1.0 <= LATEST_NS / _NS_PER_MS:
+            if given is not None and not low <= given * 1.0 <= LATEST_NS / NS_PER_MS:
                 msg = f"{name}={given} is out of range; pass milliseconds from {low:g} on, or None"
                 raise InputError(msg)
         for name, policy, policies in (
@@ -107,17 +107,17 @@ class EventTime:
     @property
     def max_out_of_order_ns(self) -> int:
         """The same in nanoseconds."""
-        return round(self.max_out_of_order_ms * _NS_PER_MS)
+        return round(self.max_out_of_order_ms * NS_PER_MS)
 
     @property
     def idle_after_ns(self) -> int | None:
         """The same as `idle_after_ms` in nanoseconds."""
-        return None if self.idle_after_ms is None else round(self.idle_after_ms * _NS_PER_MS)
+        return None if self.idle_after_ms is None else round(self.idle_after_ms * NS_PER_MS)
 
     @property
     def max_ahead_ns(self) -> int | None:
         """The same as `max_ahead_ms` in nanoseconds."""
-        return None if self.max_ahead_ms is None else round(self.max_ahead_ms * _NS_PER_MS)
+        return None if self.max_ahead_ms is None else round(self.max_ahead_ms * NS_PER_MS)
 
     def ns_per_tick(self, kind: DataType) -> int:
         """Return the nanoseconds in one tick of a column's integers.
@@ -380,7 +380,7 @@ class EventTimeAssigner:
 
     def _late_message(self, row: int, time_ns: int, latest_ns: int) -> str:
         allowed_ms = self._event_time.max_out_of_order_ms
-        needed_ms = -(-(latest_ns - time_ns) // _NS_PER_MS)
+        needed_ms = -(-(latest_ns - time_ns) // NS_PER_MS)
         return (
             f"{self._where(row)}: the event time {time_as_text(time_ns)} comes after "
             f"{time_as_text(latest_ns)}, further behind than max_out_of_order_ms={allowed_ms:g} "

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ..configs.errors import ResourceError
 from ..configs.settings import TransportSettings
+from ..configs.units import MIB
 from .ring_layout import PAGE_BYTES
-
-_MIB = 1 << 20
 
 
 def plan_ring_bytes(
@@ -46,4 +45,4 @@ def _does_not_fit(
 
 
 def _mib(nbytes: int) -> str:
-    return f"{nbytes / _MIB:,.1f} MiB"
+    return f"{nbytes / MIB:,.1f} MiB"

@@ -41,6 +41,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..configs.errors import ResourceError, SegmentGoneError
+from ..configs.units import MIB
 
 SegmentKind: TypeAlias = Literal["memfd", "named", "private"]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -53,7 +54,6 @@ _MAGIC_WORD, _VERSION_WORD, _GENERATION_WORD, _SIZE_WORD = range(4)
 SHM_DIRECTORY: Final = Path("/dev/shm")
 _MEMORY_INFO: Final = Path("/proc/meminfo")
 _NAME_PREFIX: Final = "whale-ray-"
-_MIB: Final = 1 << 20
 _NOT_ALLOWED: Final = {
     errno.EPERM,
     errno.EACCES,
@@ -257,7 +257,7 @@ def _check_room(name: str, nbytes: int) -> None:
 
 def _no_room(name: str, nbytes: int, finding: str) -> ResourceError:
     msg = (
-        f"no room for segment {name!r} of {max(1, nbytes // _MIB)} MiB: {finding}; "
+        f"no room for segment {name!r} of {max(1, nbytes // MIB)} MiB: {finding}; "
         "free some memory or lower transport.ring_bytes"
     )
     return ResourceError(msg)

@@ -13,12 +13,11 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from .configs.extras import EXTRAS, install_command
+from .configs.units import GIB, MIB
 from .machine import Facts, gather
 
 Status = Literal["ok", "warning", "missing"]
 
-MIB = 1 << 20
-GIB = 1 << 30
 SHM_BYTES_MIN = 64 * MIB
 """A job with a handful of 4 MiB rings fits into a quarter of this."""
 MEMORY_BYTES_SPARK = 3 * GIB

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ..declaring import check_section, setting
-
-_HOUR_MS = 3_600_000
+from ..units import HOUR_MS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,26 +19,26 @@ class CheckpointSettings:
     interval_ms: int = setting(
         10_000,
         low=10,
-        high=24 * _HOUR_MS,
+        high=24 * HOUR_MS,
         why="from the beginning of one checkpoint to that of the next; unbounded jobs publish as "
         "often",
     )
     min_pause_ms: int = setting(
         0,
         low=0,
-        high=24 * _HOUR_MS,
+        high=24 * HOUR_MS,
         why="between two checkpoints none is under way for at least so long",
     )
     timeout_ms: int = setting(
         600_000,
         low=1,
-        high=24 * _HOUR_MS,
+        high=24 * HOUR_MS,
         why="time for all snapshots of a checkpoint to be written, and for each step after it",
     )
     in_flight_ms: int = setting(
         10,
         low=0,
-        high=_HOUR_MS,
+        high=HOUR_MS,
         why="bytes wait for their reader on the same host about so long, so that a checkpoint's "
         "markers are not behind whole rings; 0: until the ring is full",
     )
@@ -57,7 +56,7 @@ class CheckpointSettings:
     retry_ms: int = setting(
         100,
         low=1,
-        high=_HOUR_MS,
+        high=HOUR_MS,
         why="until a commit that failed is tried again; doubles with each failure, up to a "
         "hundredfold, or the interval if that is more",
     )

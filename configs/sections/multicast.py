@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..declaring import GIB, MIB, check_section, setting
+from ..declaring import check_section, setting
 from ..errors import SettingsError
-
-_HOUR_MS = 3_600_000
+from ..units import GIB, HOUR_MS, MIB
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +32,7 @@ class MulticastSettings:
         why="disk space for these bytes; when it is full, the source waits",
     )
     patience_ms: int = setting(
-        2000, low=1, high=_HOUR_MS, why="time for hosts to prepare a switch before it is cancelled"
+        2000, low=1, high=HOUR_MS, why="time for hosts to prepare a switch before it is cancelled"
     )
     report_interval_ms: int = setting(
         50,
@@ -77,7 +76,7 @@ class MulticastSettings:
     dwell_min_ms: int = setting(
         1000,
         low=0,
-        high=_HOUR_MS,
+        high=HOUR_MS,
         why="minimum time between switches while queues are below the waterline",
     )
     switch_prior_ms: float = setting(

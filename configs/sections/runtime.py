@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from ..declaring import GIB, KIB, MIB, check_section, setting
-
-_HOUR_MS = 3_600_000
+from ..declaring import check_section, setting
+from ..units import GIB, HOUR_MS, KIB, MIB
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,7 +52,7 @@ class RuntimeSettings:
     unreachable_after_ms: int = setting(
         30_000,
         low=1,
-        high=_HOUR_MS,
+        high=HOUR_MS,
         why="time that a host may be unreachable from another before the job is restarted",
     )
     virtual_nodes: int = setting(
@@ -84,7 +83,7 @@ class RuntimeSettings:
     adapt_interval_ms: int = setting(
         1000,
         low=10,
-        high=_HOUR_MS,
+        high=HOUR_MS,
         why="how often that is looked at; a change needs two looks that agree",
     )
     adapt_wait_max_ms: float = setting(
@@ -103,7 +102,7 @@ class RuntimeSettings:
     max_drift_ms: int = setting(
         60_000,
         low=0,
-        high=24 * _HOUR_MS,
+        high=24 * HOUR_MS,
         why="event time by which a source may be ahead of the slowest source",
     )
     order_buffer_bytes: int = setting(
@@ -151,7 +150,7 @@ class RuntimeSettings:
     drain_timeout_ms: int = setting(
         30_000,
         low=0,
-        high=_HOUR_MS,
+        high=HOUR_MS,
         why="time for a stopped job to process the rows that its sources have read",
     )
     output_lines_per_s: int = setting(
@@ -164,20 +163,20 @@ class RuntimeSettings:
     kill_grace_ms: int = setting(
         3000,
         low=0,
-        high=_HOUR_MS,
+        high=HOUR_MS,
         why="time between asking a worker to end and killing it",
     )
     start_timeout_ms: int = setting(
         300_000,
         low=1,
-        high=_HOUR_MS,
+        high=HOUR_MS,
         why="time for all workers to start, in which they may have to compile functions on busy "
         "processors; a worker that dies meanwhile is noticed at once",
     )
     commit_interval_ms: int = setting(
         10_000,
         low=1,
-        high=24 * _HOUR_MS,
+        high=24 * HOUR_MS,
         why="interval at which an unbounded job publishes parts of its output",
     )
     partial_output: Literal["beside", "replace"] = setting(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from ..declaring import GIB, KIB, MIB, check_section, setting
+from ..declaring import check_section, setting
 from ..errors import SettingsError
+from ..units import GIB, KIB, MIB
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ...configs.units import NS_PER_US
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
-from ..windows.durations import NS_PER_US
 
 if TYPE_CHECKING:
     from ...transport.wire.types import DataType, Schema

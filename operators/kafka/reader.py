@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...configs.errors import InputError
+from ...configs.units import NS_PER_S
 from ..sources.base import SourceReader
 from .client import ClientErrors, KafkaCluster
 from .new_partitions import PartitionWatch
@@ -35,8 +36,7 @@ Expired = Literal["fail", "earliest", "latest"]
 _EXPIRED_ROWS = "removed from the topic before they were read"
 _PAUSE_NS = 1_000_000
 _PAUSE_NS_MAX = 10_000_000
-_NS_PER_S = 1_000_000_000
-_GROUP_COMMIT_NS = 5 * _NS_PER_S
+_GROUP_COMMIT_NS = 5 * NS_PER_S
 _BEHIND = "rows behind"
 _MEETING_S = 5.0
 
@@ -130,7 +130,7 @@ class KafkaReader(SourceReader):
             lambda: self._all_partitions(consumer),
             confluent_kafka.KafkaException,
             self._clock,
-            int(rules.find_partitions_s * _NS_PER_S),
+            int(rules.find_partitions_s * NS_PER_S),
         )
         self._meet_brokers(consumer)
         consumer.assign(self._assignment(p for p, one in self._reading.items() if not one.done))
@@ -326,7 +326,7 @@ class KafkaReader(SourceReader):
         error = self._watch.error
         if error is not None:
             self._fail_unless_passing(error)
-            if self._watch.failing_ns >= self._rules.unreachable_s * _NS_PER_S:
+            if self._watch.failing_ns >= self._rules.unreachable_s * NS_PER_S:
                 raise InputError(self._explain(error))
 
     def _meet_brokers(self, consumer: confluent_kafka.Consumer) -> None:

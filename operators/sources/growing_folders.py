@@ -18,6 +18,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from ...configs.errors import InputError
+from ...configs.units import NS_PER_MS
 from ..arguments import check_type
 from .base import BadRows, Source, SourceReader
 from .csv_files import CsvSource, csv
@@ -41,7 +42,6 @@ FileFormat: TypeAlias = Literal["parquet", "csv", "json_lines"]
 FileOrder: TypeAlias = Literal["name", "time"]
 _OneFile: TypeAlias = ParquetSource | CsvSource | JsonLinesSource
 
-_NS_PER_MS = 1_000_000
 _OPENING_NS = 50_000_000
 """`read` returns after this time even if all files that it opened had no rows."""
 
@@ -470,7 +470,7 @@ def growing_folder(
         msg = f"growing_folder() got a {type(path).__name__}; pass the path of one folder"
         raise InputError(msg)
     of_one = _of_one(path, format, schema, columns, options)
-    return GrowingFolderSource(of_one, order, round(poll_ms * _NS_PER_MS), remember_files)
+    return GrowingFolderSource(of_one, order, round(poll_ms * NS_PER_MS), remember_files)
 
 
 def _of_one(

@@ -14,13 +14,13 @@ from numbers import Integral
 from typing import TypeAlias
 
 from ...configs.errors import InputError
+from ...configs.units import NS_PER_US
 
 __all__ = ["Duration", "describe_ns", "duration_ns"]
 
 Duration: TypeAlias = str | datetime.timedelta | int | float
 """A text such as "10 seconds", "200 ms" or "1 min 30 s", a `timedelta`, or milliseconds."""
 
-NS_PER_US = 1_000
 _NS_MAX = (1 << 63) - 1
 _NS_PER_UNIT = {
     "nanosecond": 1,

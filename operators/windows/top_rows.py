@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...configs.units import NS_PER_US
 from ...state.keys import hash_keys
 from ...state.node_transfer import with_columns
 from ...transport.wire.arrow import column_to_arrow, numbers_from_arrow
@@ -19,7 +20,6 @@ from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Schema
 from ..snapshots import StateChunk
-from .durations import NS_PER_US
 from .group_state import GroupState
 from .grouping import SLICE
 from .sealed_windows import dated

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...configs.errors import BadRowError
+from ...configs.units import NS_PER_US
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ..aggregates.accumulator import OutOfRange
-from .durations import NS_PER_US
 
 if TYPE_CHECKING:
     from ...transport.wire.types import Schema

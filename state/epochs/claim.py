@@ -17,6 +17,7 @@ from ...configs.errors import (
     OutputError,
     WhaleError,
 )
+from ...configs.units import NS_PER_MS
 from ...transport.clock import Clock
 from .claim_rules import BEAT_MS, ClaimRecord, LockState, refusal_of_claim
 from .local_files import LocalFiles
@@ -28,7 +29,6 @@ __all__ = ["Claim", "check_not_in_use", "claim_numbers"]
 _log = logging.getLogger(__name__)
 
 _TRIES_MAX = 100
-_NS_PER_MS = 1_000_000
 
 
 class Claim:
@@ -76,8 +76,8 @@ class Claim:
             topology=topology,
             host=socket.gethostname(),
             pid=os.getpid(),
-            since_ms=clock.wall_ns() // _NS_PER_MS,
-            beat_ms=clock.wall_ns() // _NS_PER_MS,
+            since_ms=clock.wall_ns() // NS_PER_MS,
+            beat_ms=clock.wall_ns() // NS_PER_MS,
             locks=state == LockState.OURS,
         )
         try:
@@ -137,7 +137,7 @@ class Claim:
         """Renew the claim, unless it no longer holds."""
         with self._putting:
             if self.holds():
-                now_ms = self._clock.wall_ns() // _NS_PER_MS
+                now_ms = self._clock.wall_ns() // NS_PER_MS
                 record = replace(self._record, beat_ms=now_ms)
                 self._files.put(claim_name(self.number), record.encode())
 
@@ -205,7 +205,7 @@ def check_not_in_use(files: StoreFiles, job: str, clock: Clock) -> None:
         if not (isinstance(files, LocalFiles) and files.is_open_in(LOCK, held.pid)):
             return  # it is dead, or this process may not see it
         lock = LockState.OTHERS
-    now_ms = clock.wall_ns() // _NS_PER_MS
+    now_ms = clock.wall_ns() // NS_PER_MS
     reason = refusal_of_claim(held, job=job, lock=lock, host=host, now_ms=now_ms, url=files.url)
     if reason:
         raise FolderInUseError(reason, held.job)

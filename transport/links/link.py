@@ -24,6 +24,7 @@ from typing import Final, TypeAlias
 
 from ...configs.errors import ProtocolError
 from ...configs.settings import TransportSettings
+from ...configs.units import NS_PER_MS
 from ..ring_layout import FRAME_ALIGNMENT
 from .attached import Incoming
 from .control import ControlMessage
@@ -49,8 +50,6 @@ from .messages import (
 )
 from .peer import Peer
 from .turns import Turns
-
-_MS: Final = 1_000_000
 
 Buffers: TypeAlias = list["memoryview | bytes"]
 
@@ -88,7 +87,9 @@ class LinkTimes:
     @classmethod
     def of(cls, settings: TransportSettings) -> LinkTimes:
         """Take the times from the settings."""
-        return cls(settings.heartbeat_interval_ms * _MS, settings.silence_timeout_ms * _MS)
+        return cls(
+            settings.heartbeat_interval_ms * NS_PER_MS, settings.silence_timeout_ms * NS_PER_MS
+        )
 
 
 class Link:
@@ -142,7 +143,7 @@ class Link:
         """Raise LinkBrokenError if nothing was heard for too long."""
         silent_ns = now_ns - self._heard_ns
         if silent_ns >= self._times.silence_ns:
-            msg = f"host {self.peer.host!r} has been silent for {silent_ns // _MS:,} ms"
+            msg = f"host {self.peer.host!r} has been silent for {silent_ns // NS_PER_MS:,} ms"
             raise LinkBrokenError(msg, "silent")
 
     @property

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 from ...configs.errors import ProtocolError
 from ...configs.settings import TransportSettings
+from ...configs.units import NS_PER_MS
 from ..links.handshake import NONCE_BYTES, Identity, Responder
 from ..links.link import LinkBrokenError
 from .connection import TcpConnection
@@ -27,7 +28,6 @@ Prove: TypeAlias = Callable[[TcpConnection, int], bool]
 Refuse: TypeAlias = Callable[[TcpConnection, ProtocolError, int], None]
 """Closes a connection that did not get through its handshake."""
 
-_MS: Final = 1_000_000
 _ACCEPTS_MAX: Final = 16
 
 
@@ -112,7 +112,7 @@ class Acceptor:
             self._secret,
             secrets.token_bytes(NONCE_BYTES),
             accept=self._judge,
-            deadline_ns=now_ns + self._settings.handshake_timeout_ms * _MS,
+            deadline_ns=now_ns + self._settings.handshake_timeout_ms * NS_PER_MS,
             carriers=self._carriers,
         )
         connection = TcpConnection(sock, side)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from typing import Final
 
 from ...configs.settings import TransportSettings
+from ...configs.units import NS_PER_MS
 from ..links.handshake import NONCE_BYTES, Identity, Initiator
 from ..links.reachability import ResolvedAddress
 from .connection import TcpConnection, not_connected
 from .sockets import dialling_socket
-
-_MS: Final = 1_000_000
 
 
 class Dialer:
@@ -21,7 +19,7 @@ class Dialer:
         """Dial as `identity`, and prove it by the job's `secret`."""
         self._identity = identity
         self._secret = secret
-        self._timeout_ns = settings.handshake_timeout_ms * _MS
+        self._timeout_ns = settings.handshake_timeout_ms * NS_PER_MS
 
     def dial(
         self, host: str, address: ResolvedAddress, carriers: int, now_ns: int

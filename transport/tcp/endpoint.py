@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from ...configs.settings import TransportSettings
+from ...configs.units import NS_PER_MS
 from ..channel import Outcome
 from ..doorbell import Doorbell
 from ..links.attached import Incoming, Offer, Until
@@ -40,8 +41,6 @@ from .connector import TcpConnector
 from .descriptors import Connection
 from .sockets import Address, resolve
 from .watch import SocketWatch
-
-_MS: Final = 1_000_000
 
 
 class TcpEndpoint:
@@ -81,10 +80,13 @@ class TcpEndpoint:
         self._descriptors = self._connector.descriptors
         self._neighbours = Neighbours(
             settings.control_queue_messages,
-            int(settings.grant_delay_ms * _MS),
+            int(settings.grant_delay_ms * NS_PER_MS),
             lambda: secrets.randbits(32) | 1,
         )
-        backoff_ns = (settings.reconnect_backoff_ms * _MS, settings.reconnect_backoff_max_ms * _MS)
+        backoff_ns = (
+            settings.reconnect_backoff_ms * NS_PER_MS,
+            settings.reconnect_backoff_max_ms * NS_PER_MS,
+        )
         self._manager: LinkManager[TcpConnection, Connection] = LinkManager(
             self._connector,
             self._neighbours,

@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 
 from ...configs.errors import ResourceError
 from ...configs.settings import TransportSettings
+from ...configs.units import NS_PER_MS
 from ..links.link import LinkBrokenError
 from ..links.statistics import Declined
 from ..tcp.connection import TcpConnection
@@ -32,7 +33,6 @@ from .regions import Regions
 VERBS: Final = 1
 """The bit of a handshake's carriers."""
 _DOUBLINGS_MAX: Final = 6
-_MS: Final = 1_000_000
 _DEVICES: Final = Path("/sys/class/infiniband")
 _DATA: Final = {"read": Data.READ, "write": Data.WRITE, "send": Data.SEND}
 
@@ -77,7 +77,7 @@ class Carriers:
         """Open the devices. Raises NoVerbsError if the settings insist on verbs without any."""
         self._insists: Final = settings.between_hosts == "verbs"
         self._data = _DATA[settings.verbs_data]
-        self._retry_ns = settings.verbs_retry_ms * _MS
+        self._retry_ns = settings.verbs_retry_ms * NS_PER_MS
         self._wanted = settings.rdma_device
         self._devices: dict[str, Regions] = {}
         self._avoided: dict[str, _AvoidedHost] = {}

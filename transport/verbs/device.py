@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...configs.errors import ResourceError
+from ...configs.units import MIB
 from ..links.messages import DATA_BYTES_MAX
 from .library import Library, NoVerbsError, descriptors_lock
 
@@ -28,7 +29,6 @@ REQUESTS_WANTED: Final = 128
 """Work requests of one queue that a link needs."""
 _COMPLETIONS_WANTED: Final = 2 * REQUESTS_WANTED
 OR_TCP: Final = "or set transport.between_hosts to tcp"
-_MIB: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class Device:
         return Region(self.library, handle, address, nbytes)
 
     def _refusal(self, nbytes: int, what: str, error: Exception) -> ResourceError:
-        size = f"{max(1, nbytes // _MIB):,} MiB"
+        size = f"{max(1, nbytes // MIB):,} MiB"
         if getattr(error, "error_code", None) != errno.ENOMEM:
             msg = f"{what} of {size} cannot be registered with RDMA device {self.name!r}: {error}"
             return ResourceError(msg)

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..configs.errors import EXIT_FAILURE, InputError
+from ..configs.units import NS_PER_S
 from .simulate import costs_named
 from .tables import table
 
 if TYPE_CHECKING:
     from ..optimizer.algorithm import Optimization
     from ..optimizer.dataflow import Dataflow, SendingCosts
-
-_NS_PER_S = 1e9
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -57,7 +56,7 @@ def sending_costs(named: str) -> tuple[SendingCosts, str]:
     costs = costs_named(named)
     message_s = costs.serialize.per_slice_s + costs.send.per_slice_s
     byte_s = costs.serialize.per_byte_s + costs.send.per_byte_s
-    return SendingCosts(message_s * _NS_PER_S, byte_s * _NS_PER_S), costs.machine
+    return SendingCosts(message_s * NS_PER_S, byte_s * NS_PER_S), costs.machine
 
 
 def write_file(path: str, text: str) -> None:

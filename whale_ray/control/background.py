@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from ..configs.errors import OutputError
+from ..configs.units import NS_PER_MS
 from ..transport.clock import Clock, SystemClock
 
 T = TypeVar("T")
@@ -20,7 +21,6 @@ POLL_NS = 2_000_000
 """How soon a loop that waits for a result asks for it; later ever more rarely."""
 
 _RESULTS_MAX = 64
-_NS_PER_MS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class _Call(Generic[T]):
 
     def late(self) -> T:
         """Return what it means that it did not end in time."""
-        waited_ms = (self.deadline_ns - self.begun_ns) // _NS_PER_MS
+        waited_ms = (self.deadline_ns - self.begun_ns) // NS_PER_MS
         return self.failed(OutputError(f"{self.who} did not answer within {waited_ms:,} ms"))
 
     def asked_at_ns(self, now_ns: int) -> int:

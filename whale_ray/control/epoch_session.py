@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from ..configs.errors import OutputError
 from ..configs.settings import CheckpointSettings
+from ..configs.units import NS_PER_MS
 from ..metrics.checkpoint_metrics import CheckpointMetrics, CheckpointUnderWay
 from ..metrics.counters import LatencyHistogram
 from ..plan.assignment import Assignment, job_is_bounded
@@ -31,7 +32,6 @@ FleetCall = Callable[[int, int, str, tuple[object, ...]], None]
 
 _NEWS = (events.Aligned, events.SnapshotWritten, events.SnapshotFailed, events.ParticipantEnded)
 _UNDER_WAY = (EpochPhase.BEGUN, EpochPhase.WRITING)
-_NS_PER_MS = 1_000_000
 _NAMES = re.compile(r"\S*[\d/]\S*")
 """What differs between failures of one kind: numbers, and names of files and folders."""
 
@@ -142,13 +142,13 @@ class EpochSession:
     def metrics(self, now_ns: int) -> CheckpointMetrics:
         """Return how many there were, what the last one was like, and how far the next one is."""
         begun_ns = self._counted_begun_ns
-        age_ms = None if begun_ns is None else (now_ns - begun_ns) // _NS_PER_MS
+        age_ms = None if begun_ns is None else (now_ns - begun_ns) // NS_PER_MS
         aligned_p99_ms = self._aligned.quantile_ms(0.99)
         metrics = replace(self._metrics, age_ms=age_ms, aligned_p99_ms=aligned_p99_ms)
         if (under_way := self._under_way) is None:
             return metrics
         epoch, snapshots, since_ns = under_way
-        waited_ms = (now_ns - since_ns) // _NS_PER_MS
+        waited_ms = (now_ns - since_ns) // NS_PER_MS
         participants = len(self._participants)
         told = CheckpointUnderWay(epoch, snapshots, participants, waited_ms)
         return replace(metrics, under_way=told)
@@ -180,7 +180,7 @@ class EpochSession:
             self._rules,
             self._participants,
             last=self._last,
-            now_ms=now_ns // _NS_PER_MS,
+            now_ms=now_ns // NS_PER_MS,
             name=self._name,
         )
         self._coordinator = coordinator
@@ -217,7 +217,7 @@ class EpochSession:
         """The latest time for the next `turn`; None while nothing is awaited."""
         coordinator = self._coordinator
         deadline_ms = None if coordinator is None else coordinator.deadline_ms
-        due = [self.writer.next_due_ns, None if deadline_ms is None else deadline_ms * _NS_PER_MS]
+        due = [self.writer.next_due_ns, None if deadline_ms is None else deadline_ms * NS_PER_MS]
         return min((one for one in due if one is not None), default=None)
 
     def turn(self, now_ns: int) -> list[EpochCounted | EpochsOver | EpochsFailed]:
@@ -241,7 +241,7 @@ class EpochSession:
             self._ended[event.participant] = event
             self._write_down()
         was_over = coordinator.over
-        actions = coordinator.handle(event, now_ns // _NS_PER_MS)
+        actions = coordinator.handle(event, now_ns // NS_PER_MS)
         if isinstance(event, events.ManifestWritten):
             self._count(event.epoch, now_ns)
         elif isinstance(event, events.Aligned) and event.epoch == self._last:
@@ -315,7 +315,7 @@ class EpochSession:
             epoch=epoch,
             nbytes=self.writer.size.nbytes,
             new_nbytes=self.writer.size.new_nbytes,
-            duration_ms=(now_ns - begun_ns) // _NS_PER_MS,
+            duration_ms=(now_ns - begun_ns) // NS_PER_MS,
             failure="",
         )
         self._write_down()

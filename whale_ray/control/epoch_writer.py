@@ -20,6 +20,7 @@ from ..configs.errors import (
     UserFunctionError,
     WhaleError,
 )
+from ..configs.units import NS_PER_MS
 from ..operators.sinks.base import CommitId, Staged
 from ..plan.assignment import Assignment, job_is_bounded, resumed_assignment
 from ..state.epochs import coordinator_events as events
@@ -34,7 +35,6 @@ from .operator_records import operator_records
 Commit = Callable[[CommitId, Mapping[str, Sequence[Staged]]], None]
 """Lets sinks, by their ids, commit what they have staged."""
 
-_NS_PER_MS = 1_000_000
 _CLOSE_TIMEOUT_S = 30.0
 """How long the end of a job waits for its folder of checkpoints, to give it back."""
 
@@ -85,7 +85,7 @@ class EpochWriter:
         self._store = store
         self._commit = commit
         self._clock = clock
-        self._timeout_ns = assignment.settings.checkpoints.timeout_ms * _NS_PER_MS
+        self._timeout_ns = assignment.settings.checkpoints.timeout_ms * NS_PER_MS
         self._bounded = job_is_bounded(assignment)
         self._output = EpochOutput(store.read_chunk, bounded=self._bounded)
         self._background: Background[_Written | events.Event | None] = Background(clock, wake)
@@ -250,7 +250,7 @@ class EpochWriter:
             action.previous,
             Lineage(self._assignment.job_id, self._assignment.restored),
             self._assignment.plan.name,
-            self._clock.wall_ns() // _NS_PER_MS,
+            self._clock.wall_ns() // NS_PER_MS,
             self._assignment.settings.runtime.virtual_nodes,
             self._output.parts(snapshots),
             self._operators,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
+from ..configs.units import NS_PER_S
 from ..metrics.counters import WorkerSnapshot
 from ..multicast.tree_state import SwitchReport
 from ..operators.windows.reduction import LEAST_REDUCTION
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["JobDecisions"]
 
 _KEPT_MAX = 1_000
-_NS_PER_S = 1e9
 
 
 class JobDecisions:
@@ -56,7 +56,7 @@ class JobDecisions:
     def add(self, step: OptimizerDecision, now_ns: int) -> None:
         """Keep a decision that was made at a time."""
         self._left_out += len(self._made) == _KEPT_MAX
-        self._made.append(replace(step, at_s=(now_ns - self._began_ns) / _NS_PER_S))
+        self._made.append(replace(step, at_s=(now_ns - self._began_ns) / NS_PER_S))
 
     def note_switches(self, switches: Iterable[SwitchReport]) -> None:
         """Keep the switches of trees that are not kept yet."""

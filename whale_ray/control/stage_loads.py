@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..configs.units import NS_PER_S
 from ..metrics.counters import WorkerSnapshot
 from ..metrics.loads import EdgeLoad, WorkerLoad, load_between
 from ..operators.groupings import All
@@ -13,8 +14,6 @@ from ..optimizer.slice_policy import SliceLoad
 from ..plan.physical import Edge, PhysicalPlan, Stage
 
 __all__ = ["LoadsBetween"]
-
-_NS_PER_S = 1e9
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class LoadsBetween:
 
     def busy(self, worker: int) -> float:
         """Return for what part of the time a worker's loop did not sleep."""
-        idle_s = self._load(worker).idle_ns / _NS_PER_S
+        idle_s = self._load(worker).idle_ns / NS_PER_S
         return min(1.0, max(0.0, 1 - idle_s / self._elapsed_s(worker)))
 
     def _sent_on(self, edge: Edge) -> tuple[float, float, float] | None:
@@ -97,7 +96,7 @@ class LoadsBetween:
         """Return for what part of the time the most blocked instance of a stage waited."""
         shares = [
             (one.blocked_ns - self._earlier(worker, one.operator_id, one.instance)[1])
-            / _NS_PER_S
+            / NS_PER_S
             / self._elapsed_s(worker)
             for worker in stage.workers
             for one in self.now[worker].instances
@@ -113,7 +112,7 @@ class LoadsBetween:
         return 0, 0
 
     def _elapsed_s(self, worker: int) -> float:
-        return (self.now[worker].at_ns - self.before[worker].at_ns) / _NS_PER_S
+        return (self.now[worker].at_ns - self.before[worker].at_ns) / NS_PER_S
 
     def _load(self, worker: int) -> WorkerLoad:
         none = WorkerLoad(worker)

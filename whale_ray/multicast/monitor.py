@@ -20,12 +20,12 @@ import math
 from dataclasses import dataclass
 
 from ..configs.settings import MulticastSettings
+from ..configs.units import NS_PER_S
 from .out_degree import SEND_S_MIN, Costs, affordable_degree
 from .trees import least_depth
 
 PERIOD_MIN_NS = 1_000_000
 PERIOD_MAX_NS = 200_000_000
-_NS_PER_S = 1e9
 
 
 class Reason(enum.Enum):
@@ -133,7 +133,7 @@ def period_ns(capacity_slices: float, rate_slices_per_s: float) -> int:
     """Return Δt ≤ Q/(4λ), within 1 and 200 ms: a queue cannot fill unseen."""
     if rate_slices_per_s <= 0:
         return PERIOD_MAX_NS
-    longest_ns = capacity_slices * _NS_PER_S / (4.0 * rate_slices_per_s)
+    longest_ns = capacity_slices * NS_PER_S / (4.0 * rate_slices_per_s)
     return PERIOD_MAX_NS if longest_ns >= PERIOD_MAX_NS else max(PERIOD_MIN_NS, int(longest_ns))
 
 
@@ -188,7 +188,7 @@ class Monitor:
         if self._began_ns is None:
             return
         if degree != self.degree:
-            took_s = (now_ns - self._began_ns) / _NS_PER_S
+            took_s = (now_ns - self._began_ns) / NS_PER_S
             self.switch_s = max(took_s, (self.switch_s + took_s) / 2)
             self.switches += 1
         self.degree = degree
@@ -226,7 +226,7 @@ class Monitor:
         if sample.now_ns <= self._sampled_ns or not all(0 <= one < math.inf for one in counts):
             msg = f"not a sample after {self._sampled_ns} ns: {sample}"
             raise ValueError(msg)
-        elapsed_s = (sample.now_ns - self._sampled_ns) / _NS_PER_S
+        elapsed_s = (sample.now_ns - self._sampled_ns) / NS_PER_S
         measured = sample.arrived_slices / elapsed_s
         if self.rate_slices_per_s is not None:
             self.rate_slices_per_s = self._smooth(self.rate_slices_per_s, measured)

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..configs.units import NS_PER_S
 from .fitting import StageCosts
 
 __all__ = ["PlannedEdge", "PlannedStage", "Prediction", "predict"]
 
-_NS_PER_S = 1e9
 _ROUNDS = 40
 _HOP_NS = 50_000.0
 """What it takes a worker that sleeps to be woken up, about (two context switches)."""
@@ -109,7 +109,7 @@ def predict(
     for round_ in range(_ROUNDS):
         loads = _worker_ns(stages, edges, sizes)
         needed_ns = max(max(loads.values(), default=0.0), sum(loads.values()) / cores)
-        possible = _NS_PER_S / needed_ns if needed_ns else 0.0
+        possible = NS_PER_S / needed_ns if needed_ns else 0.0
         rows_per_s = possible if round_ == 0 else (rows_per_s + possible) / 2
         sizes = _slice_rows(stages, edges, rows_per_s, wtl_ns)
     rate = rate_per_s or rows_per_s / 2
@@ -129,7 +129,7 @@ def _slice_rows(
         producers = len(sender.workers)
         emitted = _emitted(sender, edge, edges, found, stages) * edge.gathers
         at_once = max(emitted, edge.held_rows / producers)
-        gathered = rows_per_s * edge.flow / producers * wtl_ns / _NS_PER_S
+        gathered = rows_per_s * edge.flow / producers * wtl_ns / NS_PER_S
         found.append(min(edge.batch_rows, max(1.0, at_once, gathered)))
     return found
 
@@ -200,7 +200,7 @@ def _latency_ns(
     behind = [0.0] * len(stages)
     for number, stage in enumerate(stages):
         inputs = [at for at, edge in enumerate(edges) if edge.target == number]
-        busy = max((rows_per_s * loads[one] / _NS_PER_S for one in stage.workers), default=0.0)
+        busy = max((rows_per_s * loads[one] / NS_PER_S for one in stage.workers), default=0.0)
         rows = stage.rows_at_once if not inputs else 0.0
         for at in inputs:
             rows = max(rows, sizes[at] / _messages(edges[at], stages, sizes[at]))
@@ -211,7 +211,7 @@ def _latency_ns(
         slowest = 0.0
         for at in inputs:
             producers = len(stages[edges[at].source].workers)
-            per_ns = rows_per_s * edges[at].flow / producers / _NS_PER_S
+            per_ns = rows_per_s * edges[at].flow / producers / NS_PER_S
             fills_ns = (edges[at].batch_rows - 1) / per_ns if per_ns else wtl_ns
             slowest = max(slowest, behind[edges[at].source] + min(wtl_ns, fills_ns) + _HOP_NS)
         behind[number] = slowest + work_ns / max(0.05, 1 - min(busy, 1.0))

@@ -15,11 +15,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ..configs.units import NS_PER_S
 from .dataflow import DataflowEdge, DataflowNode, Distribution, SendingCosts
 
 __all__ = ["Arrivals", "NodeLoad"]
 
-_NS_PER_S = 1e9
 
 _TOLERANCE = 1e-9
 """By which sums of costs may exceed a limit: that much is lost when floats are added."""
@@ -105,7 +105,7 @@ class NodeLoad:
     def processing(self, dop: int) -> float:
         """Return for what part of the time the busiest of `dop` instances processes rows."""
         shared = self.arrivals.share_per_s(dop) * self.node.ppt_ns
-        return (shared + self._each_ns_per_s(dop)) / _NS_PER_S
+        return (shared + self._each_ns_per_s(dop)) / NS_PER_S
 
     def _each_ns_per_s(self, dop: int) -> float:
         """Return what each of `dop` instances spends on what is not shared out among them."""
@@ -120,7 +120,7 @@ class NodeLoad:
         all the time emits r_o = r_i / busy.
         """
         sending_ns = self.rows_out * self.message_ns / batch_rows + self.bytes_ns
-        return self.processing(dop) + self.arrivals.share_per_s(dop) * sending_ns / _NS_PER_S
+        return self.processing(dop) + self.arrivals.share_per_s(dop) * sending_ns / NS_PER_S
 
     def keeps_up(self, dop: int, batch_rows: float) -> bool:
         """Return whether an instance is never behind, for long, with what comes to it."""
@@ -131,18 +131,18 @@ class NodeLoad:
         """Return the smallest batch with which `dop` instances keep up (4); inf for none."""
         spare = 1 - self.busy(dop, math.inf)
         messages = self.arrivals.share_per_s(dop) * self.rows_out * self.message_ns
-        if messages <= (spare + _TOLERANCE) * _NS_PER_S:
+        if messages <= (spare + _TOLERANCE) * NS_PER_S:
             return 1
         if spare <= 0:
             return math.inf
-        return math.ceil(messages / (spare * _NS_PER_S) * (1 - _TOLERANCE))
+        return math.ceil(messages / (spare * NS_PER_S) * (1 - _TOLERANCE))
 
     def cores(self, dop: int, batch_rows: float) -> float:
         """Return how many cores all of `dop` instances keep busy together."""
         everywhere = self._each_ns_per_s(dop) * dop
         sending_ns = self.rows_out * self.message_ns / batch_rows + self.bytes_ns
         shared = self.arrivals.rows_per_s * (self.node.ppt_ns + sending_ns)
-        return (shared + everywhere) / _NS_PER_S
+        return (shared + everywhere) / NS_PER_S
 
 
 def smallest_dop(is_enough: Callable[[int], bool], dop_max: int) -> int | None:

@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Final
 
+from ..configs.units import NS_PER_S
+
 __all__ = ["DopProposal", "ScalingPolicy", "StageLoad"]
 
 _WANTED_BUSY: Final = 0.8
@@ -31,8 +33,6 @@ _WAITS_MAX: Final = 0.75
 """The largest part of the time for which producers are taken to wait."""
 _AGREEING: Final = 5
 """So many looks in a row must propose a change."""
-
-_NS_PER_S: Final = 1e9
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class ScalingPolicy:
         """Return the parallelism that is needed; the present one if that will do."""
         if load.rows_per_s <= 0:
             return self._dop
-        busy = load.cpu_per_s / _NS_PER_S
+        busy = load.cpu_per_s / NS_PER_S
         if load.producers_wait >= _WAITS and load.waits < _WAITS and load.busy >= _WANTED_BUSY:
             needed = math.ceil(busy / (1 - min(load.producers_wait, _WAITS_MAX)) / _WANTED_BUSY)
             return max(self._dop, min(needed, self._dop_max))
@@ -138,7 +138,7 @@ class ScalingPolicy:
         }
         if wanted < self._dop:
             reason = (
-                f"{self._dop} instances are busy {load.cpu_per_s / _NS_PER_S / self._dop:.0%} of"
+                f"{self._dop} instances are busy {load.cpu_per_s / NS_PER_S / self._dop:.0%} of"
                 f" the time each; {wanted} would do"
             )
             return DopProposal(wanted, f"min dop ≥ ppt · r_i / {_IDLE_BUSY}", numbers, reason)

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from ..configs.units import NS_PER_S
 from .decisions import Decides
 
 __all__ = ["BUSY_ABOVE", "IDLE_BELOW", "SliceBounds", "SliceChange", "SliceLoad", "SlicePolicy"]
@@ -31,8 +32,6 @@ IDLE_BELOW: Final = 0.25
 
 _AGREEING: Final = 2
 """So many looks in a row must ask for the same, or a moment would decide."""
-
-_NS_PER_S: Final = 1e9
 
 
 _WORTHWHILE: Final = 1.25
@@ -135,7 +134,7 @@ class SlicePolicy:
                 f"busy > {BUSY_ABOVE}: b = min(2 · b, MMS / t)",
                 "larger slices need fewer messages",
             )
-        between_ns = load.slice_rows / load.rows_per_s * _NS_PER_S
+        between_ns = load.slice_rows / load.rows_per_s * NS_PER_S
         if self.wait_ns < self._bounds.wait_max_ns and between_ns <= 2 * self.wait_ns:
             return self._change_wait(
                 min(2 * self.wait_ns, self._bounds.wait_max_ns),

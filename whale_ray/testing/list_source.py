@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..configs.errors import JobError
+from ..configs.units import NS_PER_MS
 from ..operators.sources.base import Source, SourceReader
 from ..operators.sources.progress import own_or_first
 from ..operators.sources.text_source import take_schema
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from ..transport.clock import Clock
     from ..transport.wire.batch import Batch
     from ..transport.wire.types import Schema
-
-_NS_PER_MS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -198,7 +197,7 @@ class _ListReader(SourceReader):
         """Return the end of the pause in ns; at the end of an unbounded list, 1 ms from now."""
         if self._next < len(self._items):
             return self._resume_ns
-        return self._clock.monotonic_ns() + _NS_PER_MS
+        return self._clock.monotonic_ns() + NS_PER_MS
 
     def _apply(self, marker: EndOfInput | Pause | Abort) -> None:
         if isinstance(marker, Abort):
@@ -207,4 +206,4 @@ class _ListReader(SourceReader):
             self._finished = True
             return
         self._next += 1
-        self._resume_ns = self._clock.monotonic_ns() + round(marker.duration_ms * _NS_PER_MS)
+        self._resume_ns = self._clock.monotonic_ns() + round(marker.duration_ms * NS_PER_MS)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..api.topology import GroupedStream, Stream, Topology, columns
 from ..api.topology.checks import NAME_LENGTH_MAX
 from ..configs.errors import InputError, WhaleError
+from ..configs.units import NS_PER_US
 from ..operators.expressions.expression import Alias
 from .arguments import called, check_arguments, imported, resolved
 from .conditions import parse_aggregates, parse_columns, parse_condition, parse_value
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 __all__ = ["build_topology"]
-
-_NS_PER_US = 1_000.0
 
 
 def build_topology(spec: TopologySpec) -> Topology:
@@ -217,7 +216,7 @@ def _source(one: OperatorSpec) -> Any:
     assert one.row_bytes is not None
     return sources.poisson(
         one.rate_per_s,
-        SimulatedRows(one.row_bytes, (one.ppt_us or 0.0) * _NS_PER_US),
+        SimulatedRows(one.row_bytes, (one.ppt_us or 0.0) * NS_PER_US),
         limit=one.rows,
     )
 
@@ -229,8 +228,8 @@ def _process(one: OperatorSpec) -> Any:
         return partial(made, **resolved(one.arguments)) if one.arguments else made
     return partial(
         SimulatedProcess,
-        (one.ppt_us or 0.0) * _NS_PER_US,
-        one.ppt_each_us * _NS_PER_US,
+        (one.ppt_us or 0.0) * NS_PER_US,
+        one.ppt_each_us * NS_PER_US,
         one.fan_out,
         one.row_bytes or 0.0,
         for_all=any(feed.grouping is SpecGrouping.ALL for feed in one.inputs),
@@ -242,4 +241,4 @@ def _sink(one: OperatorSpec) -> Any:
 
     if one.what != SIMULATED:
         return called(one.what, one.arguments)
-    return sinks.each(columns(BusyBatches((one.ppt_us or 0.0) * _NS_PER_US)))
+    return sinks.each(columns(BusyBatches((one.ppt_us or 0.0) * NS_PER_US)))

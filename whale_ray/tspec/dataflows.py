@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..configs.errors import InputError
+from ..configs.units import NS_PER_US
 from ..optimizer.dataflow import Dataflow, DataflowEdge, DataflowNode, Distribution
 from .specification import (
     SIMULATED,
@@ -15,7 +16,6 @@ from .specification import (
 
 __all__ = ["chain_heads", "dataflow_of"]
 
-_NS_PER_US = 1_000.0
 _DISTRIBUTIONS = {
     SpecGrouping.SHUFFLE: Distribution.SPREAD,
     SpecGrouping.GLOBAL: Distribution.SPREAD,
@@ -56,8 +56,8 @@ def dataflow_of(spec: TopologySpec) -> Dataflow:
         taken = 1.0 if one.id == head else rows[one.inputs[0].upstream]
         rows[one.id] = taken * one.fan_out
         ppt_ns, each_ns = costs.get(head, (0.0, 0.0))
-        own_ns = taken * (one.ppt_us or 0.0) * _NS_PER_US
-        costs[head] = ppt_ns + own_ns, each_ns + taken * one.ppt_each_us * _NS_PER_US
+        own_ns = taken * (one.ppt_us or 0.0) * NS_PER_US
+        costs[head] = ppt_ns + own_ns, each_ns + taken * one.ppt_each_us * NS_PER_US
         if one.id == head:
             edges += [_edge(spec, heads, rows, feed, head) for feed in _feeds(one)]
     nodes = tuple(_node(one, *costs[one.id]) for one in fed if heads[one.id] == one.id)

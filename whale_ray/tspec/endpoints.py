@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from ..api.topology.functions import ColumnFunction
 from ..configs.errors import UsageError
+from ..configs.units import NS_PER_MS, NS_PER_US
 from ..operators.kafka.partitions import Places, position_of
 from ..operators.sinks.collect import CollectSink
 from ..operators.sinks.delta_sink import DeltaSink
@@ -35,10 +36,8 @@ from .credentials import (
 from .simulated import BusyBatches, SimulatedRows
 from .specification import SIMULATED
 
-__all__ = ["NS_PER_US", "sink_of", "source_of"]
+__all__ = ["sink_of", "source_of"]
 
-NS_PER_US: Final = 1_000.0
-_NS_PER_MS: Final = 1_000_000
 _ROWS_MAX: Final = 1_000
 _Made = tuple[str, dict[str, Any]]
 """An import path, and the other fields of the operator."""
@@ -66,7 +65,7 @@ def source_of(source: Any) -> _Made:
         case GrowingFolderSource():
             name, given = _files(source.of_one)
             given |= {"path": source.folder, "format": name, "order": source.order}
-            given |= {"poll_ms": source.poll_ns / _NS_PER_MS}
+            given |= {"poll_ms": source.poll_ns / NS_PER_MS}
             given["remember_files"] = source.remember_files
             schema = getattr(source.of_one, "given_schema", None)
             return _called("sources:growing_folder", given, schema)

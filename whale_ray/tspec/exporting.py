@@ -13,6 +13,7 @@ from dataclasses import fields
 from typing import Any, NoReturn
 
 from ..configs.errors import UsageError
+from ..configs.units import NS_PER_US
 from ..operators.event_time import EventTime
 from ..operators.groupings import All, Forward, Global, Key, Shuffle
 from ..operators.joins.asof_join import AsOfJoin
@@ -35,7 +36,7 @@ from ..operators.windows.top_n import TopN
 from ..plan.logical import CHANGES, MAIN, TABLE, Input, LogicalPlan, OperatorKind, OperatorNode
 from .arguments import import_path, is_marked, named_arguments, plain, schema_types
 from .credentials import refuse_credentials
-from .endpoints import NS_PER_US, sink_of, source_of
+from .endpoints import sink_of, source_of
 from .expression_texts import aggregates_text, columns_text, condition_text, window_text
 from .simulated import SimulatedProcess
 from .specification import SIMULATED, InputSpec, OperatorSpec, SpecGrouping, SpecKind, TopologySpec

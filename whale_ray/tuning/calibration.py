@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
+from ..configs.units import NS_PER_MS, NS_PER_S
 from ..metrics.loads import EdgeLoad, sent_by_edge, stage_cpu_ns
 from ..operators.groupings import All, Key
 from ..optimizer.dataflow import Dataflow, DataflowEdge, DataflowNode, Distribution, SendingCosts
@@ -52,8 +53,6 @@ ROUNDS = 3
 _FIRST = TrialLength(warm_up_s=4.0, measured_s=0.0)
 """A trial before the others, in which functions are compiled, and then kept on disk."""
 
-_NS_PER_MS = 1e6
-_NS_PER_S = 1e9
 _UNSIZED_ROW_BYTES = 64.0
 _HELD_BACK = 1.25
 
@@ -118,7 +117,7 @@ class MeasuredTopology:
                     flow = self._flow_of(stage)
                     per_worker[load.worker] = per_worker.get(load.worker, 0.0) + spent / rows * flow
         needed_ns = max(max(per_worker.values(), default=0.0), sum(per_worker.values()) / cores)
-        return _NS_PER_S / needed_ns if needed_ns else 0.0
+        return NS_PER_S / needed_ns if needed_ns else 0.0
 
     def predict(
         self, planned: PhysicalPlan, settings: Settings, cores: int, rate_per_s: float | None = None
@@ -139,7 +138,7 @@ class MeasuredTopology:
             for edge in planned.edges
             if not edge.is_side_input
         ]
-        wtl_ns = settings.transport.wtl_ms * _NS_PER_MS
+        wtl_ns = settings.transport.wtl_ms * NS_PER_MS
         return predict(stages, edges, cores=cores, wtl_ns=wtl_ns, rate_per_s=rate_per_s)
 
     def predicted_by_rounds(
@@ -161,7 +160,7 @@ class MeasuredTopology:
             (costs.row_ns + costs.each_ns) * self.stage_flow[head]
             for head, costs in self.costs.items()
         )
-        most_per_s = cores * _NS_PER_S / work_ns if work_ns else 1.0
+        most_per_s = cores * NS_PER_S / work_ns if work_ns else 1.0
         fed = self._fed()
         nodes = tuple(self._node(stage, most_per_s, rates) for stage in fed.values())
         edges = tuple(

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
+from ..configs.units import NS_PER_MS
 from ..optimizer.algorithm import Optimization, optimize
 from ..optimizer.dataflow import OptimizerLimits, SendingCosts
 from ..plan.logical import LogicalPlan, OperatorKind
@@ -29,7 +30,6 @@ VARIANTS = (SINGLE_ROWS, AS_IT_IS, OPTIMIZED)
 """What is compared: messages of one row each, the user's own choices, and the optimizer's."""
 
 _LATENCY_LENGTH = TrialLength(warm_up_s=0.2, measured_s=0.6, wall_s=4.0)
-_NS_PER_MS = 1e6
 _LONG_ENOUGH = 0.5
 
 Report = Callable[[str], None]
@@ -254,7 +254,7 @@ def _checked(
     return replace(
         checked,
         rate_per_s=rate,
-        predicted_ms=then.latency_ns / _NS_PER_MS,
+        predicted_ms=then.latency_ns / NS_PER_MS,
         measured_ms=paced.latency_ms,
     )
 

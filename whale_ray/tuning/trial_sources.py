@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..api.topology.functions import ColumnFunction
+from ..configs.units import NS_PER_S
 from ..operators.sinks.collect import CollectSink
 from ..operators.sinks.each import EachBatch
 from ..operators.sinks.files import FileSink
@@ -29,7 +30,6 @@ __all__ = ["TrialSource", "is_measured", "trial_sink", "trial_source"]
 
 _REST_NS = 50_000_000
 _UNLIMITED_PER_S = 1e8
-_NS_PER_S = 1e9
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class TrialSource(Source):
 class _TrialReader(SourceReader):
     def __init__(self, inner: SourceReader, clock: Clock, rate_per_s: float | None) -> None:
         self._inner, self._clock = inner, clock
-        self._gap_ns = None if rate_per_s is None else _NS_PER_S / rate_per_s
+        self._gap_ns = None if rate_per_s is None else NS_PER_S / rate_per_s
         self._next_ns = float(clock.monotonic_ns())
         self._rests_until_ns: int | None = None
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from ..configs.errors import UsageError
+from ..configs.units import NS_PER_S
 from ..metrics.loads import WorkerLoad, load_between
 from ..plan.assignment import Assignment
 from ..plan.logical import LogicalPlan, OperatorKind
@@ -36,7 +37,6 @@ _STEP_NS = 50_000_000
 _QUIET_NS = 2_000_000_000
 _LITTLE_S = 0.03
 _SMALL_ROWS = 256
-_NS_PER_S = 1e9
 _SETTINGS = {
     "runtime.meter_stages": True,
     "runtime.poll_interval_ms": 50,
@@ -144,7 +144,7 @@ def run_trial(
         _await_rows(job, physical.logical, clock, length.start_s)
         _watch(job, physical.logical, clock, length.warm_up_s, length.wall_s)
         before = job.metrics()
-        warm = min(1.0, _cpu_ns(before) / _NS_PER_S / length.warm_up_s) if length.warm_up_s else 1.0
+        warm = min(1.0, _cpu_ns(before) / NS_PER_S / length.warm_up_s) if length.warm_up_s else 1.0
         read_s = _watch(job, physical.logical, clock, length.measured_s, length.wall_s)
         after = job.metrics()
     finally:
@@ -197,7 +197,7 @@ def _taken(metrics: JobMetrics) -> int:
 
 
 def _await_rows(job: Job, logical: LogicalPlan, clock: Clock, timeout_s: float) -> None:
-    until_ns = clock.monotonic_ns() + round(timeout_s * _NS_PER_S)
+    until_ns = clock.monotonic_ns() + round(timeout_s * NS_PER_S)
     while not _read(job.metrics(), logical):
         _check_running(job)
         if clock.monotonic_ns() > until_ns:
@@ -218,17 +218,17 @@ def _watch(job: Job, logical: LogicalPlan, clock: Clock, cpu_s: float, wall_s: f
     first = job.metrics()
     read, began = _read(first, logical), _cpu_ns(first)
     spent_s = first.cpu_s
-    while (now_ns := clock.monotonic_ns()) < start_ns + wall_s * _NS_PER_S:
+    while (now_ns := clock.monotonic_ns()) < start_ns + wall_s * NS_PER_S:
         _check_running(job)
         now = job.metrics()
         if _read(now, logical) != read:
             read, moved_ns = _read(now, logical), now_ns
         if now.cpu_s - spent_s > _LITTLE_S:  # a function that is being compiled is not charged yet
             spent_s, worked_ns = now.cpu_s, now_ns
-        if _cpu_ns(now) - began >= cpu_s * _NS_PER_S or now_ns - worked_ns > _QUIET_NS:
+        if _cpu_ns(now) - began >= cpu_s * NS_PER_S or now_ns - worked_ns > _QUIET_NS:
             break
         clock.sleep_ns(_STEP_NS)
-    return (moved_ns - start_ns) / _NS_PER_S
+    return (moved_ns - start_ns) / NS_PER_S
 
 
 def _cpu_ns(metrics: JobMetrics) -> int:
@@ -260,6 +260,6 @@ def _difference(
             for one in after.loads
         )
     found = [one.latency_p50_ms for one in after.operators if one.latency_p50_ms is not None]
-    spent_s = sum(load.cpu_ns for load in loads) / _NS_PER_S
+    spent_s = sum(load.cpu_ns for load in loads) / NS_PER_S
     share = min(1.0, spent_s / wanted_s) if wanted_s else 1.0
     return Trial(physical, rows, loads, read_s, max(found, default=None), share)

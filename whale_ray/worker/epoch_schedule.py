@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..configs.units import NS_PER_MS
 from ..tasks.stage_epochs import aligns
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ comes through it is so long again: of several stages, each takes what the one be
 """
 LITTLE_IN_FLIGHT = 1
 """The same for small reads, which cost more for each row (see `tasks.read_size`)."""
-_NS_PER_MS = 1_000_000
 
 
 class EpochSchedule:
@@ -48,9 +48,9 @@ class EpochSchedule:
     @classmethod
     def of(cls, settings: CheckpointSettings, exchanges: int) -> EpochSchedule:
         """Return the schedule of a job with these settings; see `exchanges_in_a_row`."""
-        in_rings_ns = exchanges * settings.in_flight_ms * _NS_PER_MS
+        in_rings_ns = exchanges * settings.in_flight_ms * NS_PER_MS
         return cls(
-            settings.interval_ms * _NS_PER_MS,
+            settings.interval_ms * NS_PER_MS,
             AHEAD_IN_FLIGHT * in_rings_ns,
             LITTLE_IN_FLIGHT * in_rings_ns,
         )

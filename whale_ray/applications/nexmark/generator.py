@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...configs.units import US_PER_S
 from ..shared.generated_file import write_stream
 from .schemas import SCHEMAS
 from .settings import NexmarkSettings
@@ -46,7 +47,6 @@ _HOT_BIDDER_RATIO = 4
 _FIRST_CATEGORY, _CATEGORIES = 10, 5
 _HOT_CHANNELS = 4
 _START_US = 1_436_918_400_000_000  # 2015-07-15 00:00:00 UTC, as in the original
-_US = 1_000_000
 _PERSON_BYTES, _AUCTION_BYTES, _BID_BYTES = 200, 500, 100
 _ITEM_NAME_BYTES, _DESCRIPTION_BYTES = (3, 20), (3, 100)
 
@@ -184,7 +184,7 @@ class _DrawnEvents:
 
 def _time_us(events: Integers, settings: NexmarkSettings) -> Integers:
     whole, rest = np.divmod(events, settings.events_per_s)
-    return _START_US + whole * _US + rest * _US // settings.events_per_s
+    return _START_US + whole * US_PER_S + rest * US_PER_S // settings.events_per_s
 
 
 def _persons(chunk: _DrawnEvents) -> pa.Table:

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ...configs.errors import InputError
+from ...configs.units import NS_PER_US
 
 __all__ = ["check_files", "nanosecond_columns"]
-
-_NS_PER_US = 1000
 
 
 def check_files(inputs: Mapping[str, str | None]) -> None:
@@ -85,8 +84,8 @@ def _nanosecond_columns_of(side: str, file: Path) -> dict[str, str]:
         kind = json.loads(column.logical_type.to_json())
         if kind.get("Type") == "Timestamp" and kind.get("timeUnit") == "nanoseconds":
             name = f"`{column.name}`"
-            below = f"CAST(PMOD({name}, {_NS_PER_US}) > 0 AND {name} < 0 AS BIGINT)"
-            moment = f"TIMESTAMP_MICROS({name} DIV {_NS_PER_US} - {below})"
+            below = f"CAST(PMOD({name}, {NS_PER_US}) > 0 AND {name} < 0 AS BIGINT)"
+            moment = f"TIMESTAMP_MICROS({name} DIV {NS_PER_US} - {below})"
             is_utc = kind["isAdjustedToUTC"]
             found[column.name] = moment if is_utc else f"CAST({moment} AS TIMESTAMP_NTZ)"
     return found

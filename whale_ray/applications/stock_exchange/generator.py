@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...configs.errors import InputError
+from ...configs.units import DAY_MS
 from ...operators.sources.base import Source, SourceReader
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
@@ -38,7 +39,6 @@ _SYMBOLS_MAX = 400_000
 _RECORDS_A_DAY = 12_454_545
 #: Midnight of 2023-07-11 in UTC, a morning in Shanghai; every day is a trading day.
 _FIRST_DAY_MS = 1_689_033_600_000
-_DAY_MS = 86_400_000
 _FIRST_SYMBOL = 600_000
 _SYMBOL_BYTES = 9
 #: Rows that one call of `read` generates and leaves out, so that it does not take long.
@@ -150,7 +150,7 @@ class _GeneratedOrders(SourceReader):
         self._names = np.frombuffer("".join(names).encode(), np.uint8).reshape(-1, _SYMBOL_BYTES)
         self._market = np.zeros(1, MARKET)
         self._market["random"] = self._random.integers(2**63)
-        self._market["day_ms"] = _FIRST_DAY_MS - _DAY_MS
+        self._market["day_ms"] = _FIRST_DAY_MS - DAY_MS
         self._begin_day()
 
     @property
@@ -207,7 +207,7 @@ class _GeneratedOrders(SourceReader):
             cumulated = np.cumsum(statistics.weights_of_seconds(self._random))
             ends = np.round(cumulated / cumulated[-1] * records).astype(np.int64)
             self._parameters = self._parameters._replace(ends=ends)
-            self._market["day_ms"] += _DAY_MS
+            self._market["day_ms"] += DAY_MS
             for name in ("message", "second", "first"):
                 self._market[name] = 0
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ...configs.units import DAY_MS
 from ...transport.compiling import njit
 
 __all__ = ["MARKET", "RECENT", "STOCK", "Made", "OrderStatistics", "make_rows"]
@@ -40,7 +41,6 @@ _DEPTH_SHARES = 1_500.0
 _CANCEL_TRIES = 4
 #: A cancel withdraws all that is left of its order.
 _CANCEL_ALL = 1_000_000_000
-_DAY_MS = 86_400_000
 _OPENING_MS = 5_100_000
 _CLOSING_MS = 25_200_000
 
@@ -170,7 +170,7 @@ def _phase(now: Any, stocks: Records, symbol: int, made: Made, row: int) -> None
     """Write the row of a sweep."""
     if now.sweep == EXPIRE_ALL:
         stocks[symbol].active = False
-        time_ms, action = now.day_ms + _DAY_MS - 1, EXPIRE
+        time_ms, action = now.day_ms + DAY_MS - 1, EXPIRE
     else:
         stocks[symbol].collects = False
         opens = now.sweep == OPEN_ALL

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from ...configs.units import NS_PER_MS
 from ...operators.process import InstanceContext, Output, Process
 from ...state.keys import virtual_node_of
 from ...transport.wire.batch import Batch
@@ -21,8 +22,6 @@ from .schemas import AGGRESSORS, BOOKS, FILLS, ROUTED
 from .texts import frozen, pick_texts
 
 __all__ = ["OrderMatcher"]
-
-_NS_PER_MS = 1_000_000
 
 
 class OrderMatcher(Process):
@@ -108,7 +107,7 @@ def _batch_of(
         Column(kind, pool, offsets)
         for kind, (pool, offsets) in zip((types[1], types[3]), texts, strict=True)
     )
-    columns = [Column(types[0], fill_times // _NS_PER_MS), symbols]
+    columns = [Column(types[0], fill_times // NS_PER_MS), symbols]
     columns.append(Column(types[2], fills["number"].copy()))
     columns.append(aggressors)
     for kind, name in zip(types[4:], ("price", "qty", "buy", "sell"), strict=True):

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from ...configs.errors import InputError
+from ...configs.units import DAY_MS
 from .auctions import Fill, Resting, uncross
 from .calendar import TradingCalendar
 from .schemas import Action
@@ -36,7 +37,6 @@ __all__ = [
 
 Frame = TypeVar("Frame")
 
-_DAY_MS = 86_400_000
 _DAY_MINUTES = 24 * 60
 
 
@@ -93,7 +93,7 @@ def _reason(rules: tuple[tuple[str, str], ...]) -> str:
     return f"CASE {cases} END"
 
 
-_DAY = f"CAST(FLOOR({{local_millis}} / {_DAY_MS}.0) AS BIGINT)"
+_DAY = f"CAST(FLOOR({{local_millis}} / {DAY_MS}.0) AS BIGINT)"
 
 _JUDGED_ORDERS = f"""
 WITH dated AS (
@@ -189,7 +189,7 @@ def judge(
 ) -> Judged[Frame]:
     """Add to each row the reason for rejection, local day, whether trading is continuous."""
     local_millis = engine.local_millis(calendar.zone)
-    of_day = f"({local_millis} - {_DAY.format(local_millis=local_millis)} * {_DAY_MS})"
+    of_day = f"({local_millis} - {_DAY.format(local_millis=local_millis)} * {DAY_MS})"
     terms = {
         "{millis}": engine.millis,
         "{local_millis}": local_millis,

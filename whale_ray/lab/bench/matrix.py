@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from ...configs.units import KIB, MIB
 from .backends import (
     Backend,
     Measurement,
@@ -29,8 +30,6 @@ from .channel_backends import (
 from .peer_backends import SocketBackend, ZmqBackend
 from .report import Aim, BenchRow, median
 
-KIB: Final = 1 << 10
-MIB: Final = 1 << 20
 SIZES: Final = (32, 64, 512, 4 * KIB, 32 * KIB, 256 * KIB, MIB, 4 * MIB)
 READERS: Final = (1, 4, 16)
 

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...configs.units import NS_PER_MS
 from ...transport.clock import SystemClock
 from ...transport.segment import Bytes
 from ...transport.slicing import StreamSlicer
@@ -32,7 +33,6 @@ Times = npt.NDArray[np.int64]
 
 ARRIVALS_PER_S: Final = 200_000
 _KIB: Final = 1 << 10
-_MS: Final = 1_000_000
 _TUPLE_BYTES: Final = 100
 _NUMBERS, _TEXT_BYTES = 3, 68  # the time at which it is due
 _RING_BYTES: Final = 8 << 20
@@ -200,7 +200,7 @@ def sample_flow(point: Slicing, rows: Batch, due: Times | None) -> Flow:
     if len(times) != rows.num_rows:
         msg = f"{rows.num_rows} tuples were sent, {len(times)} received"
         raise RuntimeError(msg)
-    late_ms = (times - start_ns) / _MS
+    late_ms = (times - start_ns) / NS_PER_MS
     p50, p99 = (float(np.percentile(late_ms, share)) for share in (50, 99))
     return Flow(len(times) / together.wall_ns * 1e9, p50, p99, slices, together.cores)
 
@@ -217,7 +217,7 @@ class Emitter:
     def __init__(self, side: SendingSide, point: Slicing, rows: Batch) -> None:
         """Send `rows`, sliced as `point` says."""
         self._side = side
-        self._slicer = StreamSlicer(point.mms_bytes, int(point.wtl_ms * _MS))
+        self._slicer = StreamSlicer(point.mms_bytes, int(point.wtl_ms * NS_PER_MS))
         self._slice_rows = point.mms_bytes // _TUPLE_BYTES // 2
         self._rows = rows
         self._next = 0

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final, Literal
 
 from ...configs.settings import TransportSettings
+from ...configs.units import KIB
 from ...transport.verbs.carriers import load_where_devices_are
 from ...transport.verbs.device import Device, device_names
 from ...transport.verbs.library import NoVerbsError
@@ -34,7 +35,6 @@ from .python_side import python_rows
 from .report import Aim, BenchRow, median, processor_name
 from .vega import FUSED, fused_us
 
-KIB: Final = 1 << 10
 AIM_BYTES: Final = 256 * KIB
 _DATA: Final[Mapping[str, Literal["read", "write", "send"]]] = {
     "read": "read",

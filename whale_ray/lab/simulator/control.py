@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ...configs.units import NS_PER_S
 from ...multicast.switch_messages import AddressedMessage, Message
 from ...multicast.switch_protocol import SwitchCoordinator, SwitchPhase, SwitchRecord
 from ...multicast.switch_vertex import SwitchVertex
@@ -20,7 +21,6 @@ from .clock import EventQueue, SimulatedClock
 
 _PATIENCE_TICKS = 1
 _EVENTS_MAX = 1 << 40
-_NS_PER_S = 1e9
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class SwitchUnderWay:
         self.cut = cut
         self.began_s = began_s
         self.moves = {move.vertex: move for move in switch.moves}
-        self._control_ns = round(control_s * _NS_PER_S)
-        self._queue = EventQueue(SimulatedClock(round(began_s * _NS_PER_S)))
+        self._control_ns = round(control_s * NS_PER_S)
+        self._queue = EventQueue(SimulatedClock(round(began_s * NS_PER_S)))
         self._coordinator = SwitchCoordinator(1, record, _PATIENCE_TICKS)
         before = switch.before
         self._vertices = {
@@ -65,7 +65,7 @@ class SwitchUnderWay:
         self._send(self._coordinator.begin(switch, cut))
         self._play()
         assert self._coordinator.phase is SwitchPhase.COMMITTING, "no message is lost here"
-        self.heard_s = (self._queue.clock.now_ns + self._control_ns) / _NS_PER_S
+        self.heard_s = (self._queue.clock.now_ns + self._control_ns) / NS_PER_S
         """When all vertices receive COMMIT."""
 
     def finish(self, passages: Mapping[Vertex, ParentSwitch]) -> tuple[float, SwitchRecord]:
@@ -86,11 +86,11 @@ class SwitchUnderWay:
         for vertex, move in self.moves.items():
             reading = self._vertices[vertex].reading
             assert reading is not None and reading.parent == move.new_parent
-        return self._queue.clock.now_ns / _NS_PER_S, self._coordinator.record
+        return self._queue.clock.now_ns / NS_PER_S, self._coordinator.record
 
     def _post(self, at_s: float, call: object, *arguments: object) -> None:
         assert callable(call)
-        self._queue.post(max(round(at_s * _NS_PER_S), self._queue.clock.now_ns), call, *arguments)
+        self._queue.post(max(round(at_s * NS_PER_S), self._queue.clock.now_ns), call, *arguments)
 
     def _play(self) -> None:
         self._queue.run(1 << 62, _EVENTS_MAX)

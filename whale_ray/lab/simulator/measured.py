@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...configs.errors import JobCancelledError
+from ...configs.units import NS_PER_S
 from ...operators.process import InstanceContext, Output, Process
 from ...operators.sources.base import Source, SourceReader
 from .arrivals import Seconds
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from ...deployment.processes.process_fleet import HostPlace
     from ...transport.wire.batch import Batch
 
-_NS_PER_S = 1e9
 _LEAD_NS = 700_000_000
 """From opening the source to the first emission; by then all links are up."""
 PATIENCE_S = 600.0
@@ -143,8 +143,8 @@ def measure(
     from ...api.submission import submit
     from ...api.topology import Topology
 
-    first_ns = int(due_s[0] * _NS_PER_S)
-    due_ns = tuple(int(one * _NS_PER_S) - first_ns for one in due_s)
+    first_ns = int(due_s[0] * NS_PER_S)
+    due_ns = tuple(int(one * NS_PER_S) - first_ns for one in due_s)
     topology = Topology("measured-slices")
     slices = topology.source(ScheduledSlices(due_ns, slice_bytes), id="slices")
     every = slices.broadcast().process(Receipts, id="every", parallelism=instances)
@@ -165,12 +165,12 @@ def measure(
 
 def _measured(told: dict[str, Any], instances: int, slices: int, cpu_s: float) -> MeasuredSlices:
     came = np.full((instances, slices), np.nan)
-    came[told["instance"], told["n"]] = told["came"] / _NS_PER_S
+    came[told["instance"], told["n"]] = told["came"] / NS_PER_S
     if np.isnan(came).any():
         msg = f"{int(np.isnan(came).sum())} of {came.size} receipts are missing"
         raise RuntimeError(msg)
     scheduled = np.zeros(slices)
-    scheduled[told["n"]] = told["at"] / _NS_PER_S
+    scheduled[told["n"]] = told["at"] / NS_PER_S
     begin_s = float(scheduled[0])
     others = [_cpu_s(told, instance, "cpu") for instance in range(1, instances)]
     return MeasuredSlices(
@@ -185,4 +185,4 @@ def _measured(told: dict[str, Any], instances: int, slices: int, cpu_s: float) -
 def _cpu_s(told: dict[str, Any], instance: int, column: str) -> float:
     """Return a process's time per slice, between its first and last receipt."""
     spent = told[column][told["instance"] == instance]
-    return float(spent.max() - spent.min()) / max(1, len(spent) - 1) / _NS_PER_S
+    return float(spent.max() - spent.min()) / max(1, len(spent) - 1) / NS_PER_S

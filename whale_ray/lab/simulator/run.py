@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from ...configs.units import NS_PER_S
 from ...multicast.monitor import Decision, Monitor, Sample
 from ...multicast.switch_protocol import SwitchRecord
 from ...multicast.switching import change_degree
@@ -20,8 +21,6 @@ from .arrivals import Seconds
 from .control import ParentSwitch, SwitchUnderWay
 from .model import Scenario
 from .outcome import SimulationOutcome, SwitchSeen
-
-_NS_PER_S = 1e9
 
 
 def simulate(
@@ -145,10 +144,10 @@ class _Adjusting:
         """Simulate the run to its end."""
         playing, now_s = self._playing, 0.0
         while playing.next < playing.emitted_s.size:
-            now_s += self._monitor.period_ns / _NS_PER_S
+            now_s += self._monitor.period_ns / NS_PER_S
             playing.advance(now_s)
             if now_s >= self._ends_s:
-                self._monitor.ended(round(now_s * _NS_PER_S), self._degree)
+                self._monitor.ended(round(now_s * NS_PER_S), self._degree)
                 self._ends_s = math.inf
             self._follow(now_s, self._monitor.observe(self._sample(now_s), self._destinations))
 
@@ -166,7 +165,7 @@ class _Adjusting:
         sums = playing.sums - self._sampled_sums
         sends = sums[kernel.SENDS]
         sample = Sample(
-            round(now_s * _NS_PER_S),
+            round(now_s * NS_PER_S),
             arrived - self._sampled_arrived,
             float(entered - sent),
             float(self._scenario.queue_slices),
@@ -186,9 +185,9 @@ class _Adjusting:
         if cut <= self._record.last_epoch or cut >= self._playing.emitted_s.size:
             return
         switch = change_degree(self._playing.tree, decision.degree)
-        self._monitor.began(round(now_s * _NS_PER_S))
+        self._monitor.began(round(now_s * NS_PER_S))
         if not switch.moves:
-            self._monitor.ended(round(now_s * _NS_PER_S), decision.degree)
+            self._monitor.ended(round(now_s * NS_PER_S), decision.degree)
             self._degree = decision.degree
             return
         control_s = self._scenario.costs.control_s

@@ -20,6 +20,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ...configs.errors import UsageError
+from ...configs.units import NS_PER_S
 from ...multicast.trees import Tree
 from .arrivals import Seconds
 from .clock import EventQueue
@@ -29,7 +30,6 @@ from .outcome import SimulationOutcome
 
 _EVENTS_MAX = 1 << 40
 _FOR_EVER_NS = 1 << 62
-_NS_PER_S = 1e9
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class _Machine:
     ) -> None:
         self._scenario = scenario
         self._tree: Tree = scenario.tree()
-        self._emitted_ns = np.round(emitted_s * _NS_PER_S).astype(np.int64)
+        self._emitted_ns = np.round(emitted_s * NS_PER_S).astype(np.int64)
         self._queue = EventQueue()
         self._idle_cores = cores
         asking_max = 4 * (scenario.destinations + 1)
@@ -117,12 +117,12 @@ class _Machine:
         has = self._moments[HAS][1:]
         return SimulationOutcome(
             self._scenario,
-            self._emitted_ns / _NS_PER_S,
-            self._entered / _NS_PER_S,
-            self._moments[FREE][SOURCE] / _NS_PER_S,
-            has.max(axis=0) / _NS_PER_S,
-            has.mean(axis=0) / _NS_PER_S,
-            self._moments[PROCESSED][1:].max(axis=0) / _NS_PER_S,
+            self._emitted_ns / NS_PER_S,
+            self._entered / NS_PER_S,
+            self._moments[FREE][SOURCE] / NS_PER_S,
+            has.max(axis=0) / NS_PER_S,
+            has.mean(axis=0) / NS_PER_S,
+            self._moments[PROCESSED][1:].max(axis=0) / NS_PER_S,
         )
 
     # --- processes and what they wait for ---------------------------------------------------
@@ -303,4 +303,4 @@ def _any_waits(flows: dict[int, deque[int]]) -> bool:
 
 
 def _ns(seconds: float) -> int:
-    return round(seconds * _NS_PER_S)
+    return round(seconds * NS_PER_S)

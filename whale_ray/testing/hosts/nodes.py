@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from ...configs.errors import ResourceError
+from ...configs.units import MIB
 from ...transport.clock import SystemClock
 from .host import Host
 from .namespaces import NamespaceHosts
 
-MIB = 1 << 20
 PORT = 6379
 """Of the head. Each host has ports of its own, so this one is free."""
 _POLL_NS = 50_000_000

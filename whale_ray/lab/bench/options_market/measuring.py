@@ -24,6 +24,7 @@ from ....applications.options_market.schemas import DECISION, MOMENTS
 from ....applications.options_market.settings import OptionsMarketSettings
 from ....applications.options_market.topology import build
 from ....configs.errors import JobError
+from ....configs.units import NS_PER_US
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +56,6 @@ _OTHERS: Final[Mapping[str, tuple[str, str]]] = {
     "wait_on_line": ("due_ns", "handler_in_ns"),
     "from_due": ("due_ns", "collector_in_ns"),
 }
-_NS_PER_US = 1_000.0
 
 
 @dataclass(frozen=True)
@@ -295,10 +295,10 @@ def latencies_of(
         taken = (moments[end] - moments[begin])[middle]
         if taken.min() < 0:
             msg = (
-                f"{name} ends {-int(taken.min()) / _NS_PER_US:,.0f} µs before it begins: the job's "
+                f"{name} ends {-int(taken.min()) / NS_PER_US:,.0f} µs before it begins: the job's "
                 "hosts have clocks of their own; use workers of one machine"
             )
             raise JobError(msg)
-        p50, p99 = np.quantile(taken, (0.5, 0.99)) / _NS_PER_US
-        latencies[name] = StageLatency(float(taken.mean()) / _NS_PER_US, float(p50), float(p99))
+        p50, p99 = np.quantile(taken, (0.5, 0.99)) / NS_PER_US
+        latencies[name] = StageLatency(float(taken.mean()) / NS_PER_US, float(p50), float(p99))
     return len(middle), latencies

@@ -6,12 +6,12 @@ import subprocess
 from shutil import which
 from typing import Final
 
+from ....configs.units import MIB
 from ....transport.verbs.queue_pair import TIMEOUT
 
 BANDWIDTH: Final = {"read": "ib_read_bw", "write": "ib_write_bw", "send": "ib_send_bw"}
 LATENCY: Final = "ib_write_lat"
 _LIMIT_S: Final = 120.0
-_MIB: Final = 1 << 20
 
 
 def installed() -> bool:
@@ -24,7 +24,7 @@ def bandwidth(
 ) -> float:
     """Return the mean rate in bytes per second of messages, so many under way, for 2 seconds."""
     arguments = ["-s", str(nbytes), "-t", str(depth), "-D", "2"]
-    return _run(BANDWIDTH[data], devices, gids, [*arguments, "--output=bandwidth"]) * _MIB
+    return _run(BANDWIDTH[data], devices, gids, [*arguments, "--output=bandwidth"]) * MIB
 
 
 def latency_us(devices: tuple[str, str], gids: tuple[int, int], nbytes: int, count: int) -> float:
