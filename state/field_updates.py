@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import carray, types
 
-from ..transport.atomics import inner
-from ..transport.compiling import njit
+from ..transport.atomics import inner, kernel
 from ..transport.wire.kernels import pointer
 from . import index
 from .index import (
@@ -149,15 +148,13 @@ def _update(place: Any, update: Any, slots: Any, first: Any, stop: Any) -> None:
             totals[total], totals[lost] = float_sum(totals[total], totals[lost], values[row])
 
 
-@njit(
+@kernel(
     numba.int64(
         *(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS),
         *(READ_U64, numba.int64, READ_U32, TYPE_AT, numba.int64),
         types.Array(numba.int64, 2, "C", readonly=True),
     ),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
+    releases_gil=True,
 )
 def find_and_update(
     place: Any,

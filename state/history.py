@@ -10,8 +10,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from ..transport.atomics import copy, fence, inner, load, load_acquire, store
-from ..transport.compiling import njit
+from ..transport.atomics import copy, fence, inner, kernel, load, load_acquire, store
 from .index import (
     ABSENT,
     ALIVE,
@@ -23,6 +22,7 @@ from .index import (
     TYPE_BUCKETS,
     TYPE_PLACE,
     TYPE_RANKS,
+    TYPE_SLOTS,
     USED,
     after,
     bucket_word,
@@ -31,12 +31,11 @@ from .index import (
 )
 from .index_deletion import bucket_of, remove
 
-_TYPE_SLOTS = numba.types.Array(numba.int64, 1, "C", readonly=True)
 _BLOCK = 64
 """How many records are copied before a fence."""
 
 
-@njit(numba.int64(numba.int64, numba.int64, numba.int64), cache=True, nogil=True, boundscheck=False)
+@kernel(numba.int64(numba.int64, numba.int64, numba.int64), releases_gil=True)
 def count_images(begin: Any, stop: Any, size: Any) -> Any:
     """Return how many images there are in a chunk, by its addresses and the width of an image."""
     count = 0
@@ -45,12 +44,7 @@ def count_images(begin: Any, stop: Any, size: Any) -> Any:
     return np.int64(count)
 
 
-@njit(
-    numba.void(numba.int64, numba.int64, numba.int64[::1]),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
-)
+@kernel(numba.void(numba.int64, numba.int64, numba.int64[::1]), releases_gil=True)
 def image_numbers(begin: Any, size: Any, numbers: Any) -> None:
     """Write the records of a chunk's images."""
     for image in range(len(numbers)):
@@ -68,23 +62,16 @@ def _forget_key(place: Any, at: Any, buckets: Any, ranks: Any, slot: Any) -> Non
             remove(place, at, buckets, ranks, bucket)
 
 
-@njit(
-    numba.void(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS, _TYPE_SLOTS),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
-)
+@kernel(numba.void(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS, TYPE_SLOTS), releases_gil=True)
 def forget_keys(place: Any, at: Any, buckets: Any, ranks: Any, slots: Any) -> None:
     """Let the index forget the keys of records."""
     for row in range(len(slots)):
         _forget_key(place, at, buckets, ranks, slots[row])
 
 
-@njit(
+@kernel(
     numba.void(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS, numba.int64, numba.int64),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
+    releases_gil=True,
 )
 def forget_new(place: Any, at: Any, buckets: Any, ranks: Any, first: Any, stop: Any) -> None:
     """Let the index forget the keys of the records first … stop - 1."""
@@ -92,7 +79,7 @@ def forget_new(place: Any, at: Any, buckets: Any, ranks: Any, first: Any, stop: 
         _forget_key(place, at, buckets, ranks, np.int64(slot))
 
 
-@njit(numba.void(TYPE_PLACE, numba.int64, numba.int64), cache=True, nogil=True, boundscheck=False)
+@kernel(numba.void(TYPE_PLACE, numba.int64, numba.int64), releases_gil=True)
 def put_back(place: Any, begin: Any, count: Any) -> None:
     """Let records be what their images are, the newest first."""
     size = place[STRIDE] + 8
@@ -101,19 +88,14 @@ def put_back(place: Any, begin: Any, count: Any) -> None:
         copy(place[BASE] + (load(at) - 1) * place[STRIDE], at + 8, place[STRIDE])
 
 
-@njit(numba.void(TYPE_PLACE, numba.int64, numba.int64), cache=True, nogil=True, boundscheck=False)
+@kernel(numba.void(TYPE_PLACE, numba.int64, numba.int64), releases_gil=True)
 def empty(place: Any, first: Any, stop: Any) -> None:
     """Let the records first … stop - 1 be without a key."""
     for slot in range(first, stop):
         store(place[BASE] + slot * place[STRIDE] + 8, ABSENT)
 
 
-@njit(
-    numba.int64(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS, _TYPE_SLOTS),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
-)
+@kernel(numba.int64(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS, TYPE_SLOTS), releases_gil=True)
 def enter_keys(place: Any, at: Any, buckets: Any, ranks: Any, slots: Any) -> Any:
     """Let the index know the keys of living records, which it does not.
 
@@ -138,11 +120,9 @@ def enter_keys(place: Any, at: Any, buckets: Any, ranks: Any, slots: Any) -> Any
 # -- reading beside the loop ----------------------------------------------------------------------
 
 
-@njit(
-    numba.int64(TYPE_PLACE, _TYPE_SLOTS, numba.int64, numba.int64, numba.int64[::1]),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
+@kernel(
+    numba.int64(TYPE_PLACE, TYPE_SLOTS, numba.int64, numba.int64, numba.int64[::1]),
+    releases_gil=True,
 )
 def copy_records(place: Any, slots: Any, segment: Any, target: Any, changed: Any) -> Any:
     """Copy records to an address; write the rows into `changed` that may not be what they were.
@@ -163,13 +143,11 @@ def copy_records(place: Any, slots: Any, segment: Any, target: Any, changed: Any
     return np.int64(count)
 
 
-@njit(
+@kernel(
     numba.void(
-        *(TYPE_PLACE, numba.int64, numba.int64, _TYPE_SLOTS, _TYPE_SLOTS, numba.int64),
+        *(TYPE_PLACE, numba.int64, numba.int64, TYPE_SLOTS, TYPE_SLOTS, numba.int64),
     ),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
+    releases_gil=True,
 )
 def copy_images(place: Any, begin: Any, count: Any, slots: Any, rows: Any, target: Any) -> None:
     """Copy a chunk's images of some records to their rows at an address, the newest first.

@@ -22,8 +22,7 @@ import numba
 import numpy as np
 from numba import types
 
-from ..transport.atomics import copy, fence, inner, load, prefetch, store, store_release
-from ..transport.compiling import njit
+from ..transport.atomics import copy, fence, inner, kernel, load, prefetch, store, store_release
 from .bucket_groups import EQUAL, GROUP_BUCKETS, compared_group, first_of
 from .key_comparison import NULLS, same_key
 
@@ -78,6 +77,7 @@ READ_U64 = types.Array(numba.uint64, 1, "C", readonly=True)
 READ_U32 = types.Array(numba.uint32, 1, "C", readonly=True)
 TYPE_PLACE = types.Array(numba.int64, 1, "C", readonly=True)
 TYPE_AT = numba.int64[::1]
+TYPE_SLOTS = types.Array(numba.int64, 1, "C", readonly=True)
 TYPE_BUCKETS = numba.uint64[::1]
 TYPE_RANKS = numba.int32[::1]
 
@@ -383,14 +383,12 @@ def _insert(
     return 0
 
 
-@njit(
+@kernel(
     numba.int64(
         *(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS),
         *(READ_U64, numba.int64, READ_U32, TYPE_AT, numba.int64),
     ),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
+    releases_gil=True,
 )
 def find_or_insert(
     place: Any, at: Any, buckets: Any, ranks: Any, hashes: Any, keys: Any, nulls: Any, slots: Any,
@@ -445,13 +443,11 @@ def find_or_insert(
     return np.int64(rows)
 
 
-@njit(
+@kernel(
     numba.void(
         TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS, READ_U64, numba.int64, READ_U32, TYPE_AT
     ),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
+    releases_gil=True,
 )
 def find(
     place: Any, at: Any, buckets: Any, ranks: Any, hashes: Any, keys: Any, nulls: Any, slots: Any
@@ -478,12 +474,7 @@ def find(
                 slots[row] = np.int64(buckets[bucket] & SLOT_MASK) - 1
 
 
-@njit(
-    numba.int64(TYPE_PLACE, TYPE_AT, TYPE_PLACE, numba.int64),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
-)
+@kernel(numba.int64(TYPE_PLACE, TYPE_AT, TYPE_PLACE, numba.int64), releases_gil=True)
 def keep_images(place: Any, at: Any, slots: Any, start: Any) -> Any:
     """Keep images of living records from `slots[start]` on, as `keep_image`.
 

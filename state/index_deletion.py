@@ -7,8 +7,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from ..transport.atomics import inner, load, store
-from ..transport.compiling import njit
+from ..transport.atomics import inner, kernel, load, store
 from .index import (
     ABSENT,
     ALIVE,
@@ -64,7 +63,7 @@ def remove(place: Any, at: Any, buckets: Any, ranks: Any, hole: Any) -> None:
     at[USED] -= 1
 
 
-@njit(
+@kernel(
     numba.int64(
         TYPE_PLACE,
         TYPE_AT,
@@ -74,9 +73,7 @@ def remove(place: Any, at: Any, buckets: Any, ranks: Any, hole: Any) -> None:
         TYPE_PLACE,
         numba.int64,
     ),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
+    releases_gil=True,
 )
 def delete(
     place: Any,

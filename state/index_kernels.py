@@ -7,7 +7,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from ..transport.compiling import njit
+from ..transport.atomics import kernel
 from .index import (
     MOVED,
     NODE_BITS,
@@ -28,12 +28,7 @@ from .index import (
 _SEARCHED = 1 << 16
 
 
-@njit(
-    numba.void(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_BUCKETS, TYPE_RANKS),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
-)
+@kernel(numba.void(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_BUCKETS, TYPE_RANKS), releases_gil=True)
 def rehash(place: Any, at: Any, old: Any, buckets: Any, ranks: Any) -> None:
     """Enter all keys of buckets of another table into the table `buckets`.
 
@@ -49,12 +44,7 @@ def rehash(place: Any, at: Any, old: Any, buckets: Any, ranks: Any) -> None:
         buckets[bucket] = entry
 
 
-@njit(
-    numba.void(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS, numba.int64),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
-)
+@kernel(numba.void(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS, numba.int64), releases_gil=True)
 def move_some(place: Any, at: Any, buckets: Any, ranks: Any, count: Any) -> None:
     """Move the keys of `count` more buckets of the old table, and of those up to an empty one.
 
@@ -75,7 +65,7 @@ def move_some(place: Any, at: Any, buckets: Any, ranks: Any, count: Any) -> None
     at[MOVED] = moved
 
 
-@njit(numba.int64(READ_U64), cache=True, nogil=True, boundscheck=False)
+@kernel(numba.int64(READ_U64), releases_gil=True)
 def end_of_gap(buckets: Any) -> Any:
     """Return the last bucket of the longest row of empty ones, among the first `_SEARCHED`.
 
@@ -91,7 +81,7 @@ def end_of_gap(buckets: Any) -> Any:
     return np.int64(found)
 
 
-@njit(numba.int64(TYPE_PLACE, READ_U64, TYPE_AT), cache=True, nogil=True, boundscheck=False)
+@kernel(numba.int64(TYPE_PLACE, READ_U64, TYPE_AT), releases_gil=True)
 def scan(place: Any, buckets: Any, slots: Any) -> Any:
     """Write the record of each key into `slots`, by virtual node; return their number."""
     count = 0

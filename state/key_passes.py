@@ -17,8 +17,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from ..transport.atomics import load
-from ..transport.compiling import njit
+from ..transport.atomics import kernel, load
 from .index import (
     ALIVE,
     BASE,
@@ -110,12 +109,7 @@ class KeyPasses:
         self._log.start_reading_words(self._table.buckets[first : first + _PART_BUCKETS])
 
 
-@njit(
-    numba.void(TYPE_PLACE, TYPE_AT, READ_U64, TYPE_RANKS, READ_U64, TYPE_AT),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
-)
+@kernel(numba.void(TYPE_PLACE, TYPE_AT, READ_U64, TYPE_RANKS, READ_U64, TYPE_AT), releases_gil=True)
 def _parts(place: Any, at: Any, buckets: Any, ranks: Any, hashes: Any, parts: Any) -> None:
     """Write in which part of the index each hash is; no bucket is looked at."""
     bits = np.uint64(place[NODE_BITS])
@@ -125,11 +119,8 @@ def _parts(place: Any, at: Any, buckets: Any, ranks: Any, hashes: Any, parts: An
         parts[row] = min(bucket, len(buckets) - 1) // _PART_BUCKETS
 
 
-@njit(
-    numba.void(TYPE_PLACE, READ_U64, numba.int64, READ_U32, TYPE_AT, TYPE_AT),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
+@kernel(
+    numba.void(TYPE_PLACE, READ_U64, numba.int64, READ_U32, TYPE_AT, TYPE_AT), releases_gil=True
 )
 def _confirm(place: Any, hashes: Any, keys: Any, nulls: Any, rows: Any, places: Any) -> None:
     """Let those places be -1 whose record is not that of the row's key."""

@@ -33,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..configs.errors import InputError
+from ..transport.atomics import kernel
 from ..transport.compiling import njit
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ _READ_ONLY_INT32 = numba.types.Array(numba.int32, 1, "C", readonly=True)
 _READ_ONLY_INT64 = numba.types.Array(numba.int64, 1, "C", readonly=True)
 
 
-@njit(numba.void(_READ_ONLY_INT64, numba.uint64[::1]), nogil=True, cache=True, boundscheck=False)
+@kernel(numba.void(_READ_ONLY_INT64, numba.uint64[::1]), releases_gil=True)
 def _chain_integers(values: Any, hashes: Any) -> Any:
     """Hash each integer as eight bytes by XXH64, with the row's hash as seed, into `hashes`."""
     for row in range(len(values)):
@@ -235,11 +236,9 @@ def _chain_integers(values: Any, hashes: Any) -> Any:
         hashes[row] = _avalanche(_rotate(mixed, 27) * _P1 + _P4)
 
 
-@njit(
+@kernel(
     numba.void(numba.types.Array(numba.uint64, 2, "C", readonly=True), numba.uint64[::1]),
-    nogil=True,
-    cache=True,
-    boundscheck=False,
+    releases_gil=True,
 )
 def hash_words(words: Any, hashes: Any) -> None:
     """Hash keys of 64-bit integers, as `hash_keys` does: words uint64 (n, columns), hashes (n,)."""
@@ -251,12 +250,7 @@ def hash_words(words: Any, hashes: Any) -> None:
         hashes[row] = hashed
 
 
-@njit(
-    numba.void(_READ_ONLY_BYTES, _READ_ONLY_INT32, numba.uint64[::1]),
-    nogil=True,
-    cache=True,
-    boundscheck=False,
-)
+@kernel(numba.void(_READ_ONLY_BYTES, _READ_ONLY_INT32, numba.uint64[::1]), releases_gil=True)
 def _chain_bytes(pool: Any, offsets: Any, hashes: Any) -> Any:
     """Hash the bytes of each row by XXH64, with the row's hash as seed, into `hashes`."""
     for row in range(len(hashes)):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from ..transport.compiling import njit
+from ..transport.atomics import kernel
 
 __all__ = ["GAP_PAGES_MAX", "GAP_PAGES_MAX_IN_ORDER", "MADV_WILLNEED", "PAGE_SHIFT", "advise_pages"]
 
@@ -24,12 +24,7 @@ _madvise: Any = types.ExternalFunction(
 )
 
 
-@njit(
-    types.void(types.int64, types.int64, types.int32),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
-)
-def advise_pages(first: int, last: int, advice: int) -> None:
+@kernel(types.void(types.int64, types.int64, types.int32), releases_gil=True)
+def advise_pages(first: Any, last: Any, advice: Any) -> None:
     """Advise the kernel of pages, `first` and `last` among them: addresses without PAGE_SHIFT."""
     _madvise(first << PAGE_SHIFT, np.uint64((last - first + 1) << PAGE_SHIFT), advice)

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from ..transport.compiling import njit
+from ..transport.atomics import kernel
 from .index import (
     NODE_BITS,
     READ_U64,
@@ -213,18 +213,15 @@ class PageFetcher:
         )
 
 
-@njit(numba.void(numba.uint64[::1]), cache=True, nogil=True, boundscheck=False)
+@kernel(numba.void(numba.uint64[::1]), releases_gil=True)
 def _pack(places: Any) -> None:
     """Put the row after the number of a record; -1 becomes the greatest number."""
     for row in range(len(places)):
         places[row] = (places[row] << np.uint64(32)) | np.uint64(row)
 
 
-@njit(
-    numba.void(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS, READ_U64, TYPE_AT),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
+@kernel(
+    numba.void(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS, READ_U64, TYPE_AT), releases_gil=True
 )
 def _find_places(place: Any, at: Any, buckets: Any, ranks: Any, hashes: Any, places: Any) -> None:
     """Write the record that may be that of each key, -1 where there is none."""
@@ -238,7 +235,7 @@ def _find_places(place: Any, at: Any, buckets: Any, ranks: Any, hashes: Any, pla
         places[row] = first_with_tag(at, buckets, bucket, hashes[row])
 
 
-@njit(
+@kernel(
     numba.void(
         numba.int64,
         types.Array(numba.uint8, 1, "C", readonly=True),
@@ -247,9 +244,7 @@ def _find_places(place: Any, at: Any, buckets: Any, ranks: Any, hashes: Any, pla
         numba.int64,
         numba.int32,
     ),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
+    releases_gil=True,
 )
 def _advise(base: int, on_disk: Any, stride: int, places: Any, gap_pages: int, advice: int) -> None:
     """Advise the kernel of the pages on disk of records, ascending, and small gaps between them."""

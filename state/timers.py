@@ -14,9 +14,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from ..transport.atomics import inner, load, store
-from ..transport.compiling import njit
-from .index import ALIVE, TYPE_PLACE
+from ..transport.atomics import inner, kernel, load, store
+from .index import ALIVE, TYPE_PLACE, TYPE_SLOTS
 from .store import KeyedStore
 
 __all__ = ["NO_TIME", "TimerQueue"]
@@ -24,7 +23,6 @@ __all__ = ["NO_TIME", "TimerQueue"]
 NO_TIME = int(np.iinfo(np.int64).max)
 """In a record: no timer is set. It is later than every time."""
 
-_TYPE_SLOTS = numba.types.Array(numba.int64, 1, "C", readonly=True)
 _HEAP = numba.int64[:, ::1]
 
 
@@ -111,11 +109,9 @@ def _pop(heap: Any, size: Any) -> None:
     heap[place, 0], heap[place, 1] = time, slot
 
 
-@njit(
-    numba.int64(TYPE_PLACE, _HEAP, numba.int64, numba.int64, numba.int64, _TYPE_SLOTS),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
+@kernel(
+    numba.int64(TYPE_PLACE, _HEAP, numba.int64, numba.int64, numba.int64, TYPE_SLOTS),
+    releases_gil=True,
 )
 def _schedule(
     place: Any, heap: Any, size: Any, timer_word: Any, queued_word: Any, slots: Any
@@ -130,14 +126,12 @@ def _schedule(
     return size
 
 
-@njit(
+@kernel(
     numba.types.UniTuple(numba.int64, 3)(
         *(TYPE_PLACE, _HEAP, numba.int64, numba.int64, numba.int64, numba.int64),
         *(numba.int64[::1], numba.int64[::1]),
     ),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
+    releases_gil=True,
 )
 def _take_due(
     place: Any,

@@ -8,8 +8,7 @@ import numba
 import numpy as np
 from numba import types
 
-from ..transport.atomics import copy, inner, load, store
-from ..transport.compiling import njit
+from ..transport.atomics import copy, inner, kernel, load, store
 from .index import (
     ABSENT,
     BASE,
@@ -24,15 +23,15 @@ from .index import (
     TEMPLATE,
     TYPE_AT,
     TYPE_PLACE,
+    TYPE_SLOTS,
 )
 from .key_comparison import LENGTH_MASK
 
 _TYPE_WORDS = types.Array(numba.int64, 2, "C", readonly=True)
 _TYPE_VALID = types.Array(numba.bool_, 1, "C", readonly=True)
-_TYPE_SLOTS = types.Array(numba.int64, 1, "C", readonly=True)
 _TYPES_WRITE = (
     *(TYPE_PLACE, TYPE_AT, numba.int64, numba.int64, numba.int64),
-    *(_TYPE_WORDS, _TYPE_VALID, _TYPE_SLOTS),
+    *(_TYPE_WORDS, _TYPE_VALID, TYPE_SLOTS),
 )
 
 
@@ -58,12 +57,7 @@ def _put(base: Any, at: Any, address: Any, length: Any, instead_of: Any) -> Any:
     return (position << 24) | length
 
 
-@njit(
-    numba.int64(*_TYPES_WRITE, numba.int64),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
-)
+@kernel(numba.int64(*_TYPES_WRITE, numba.int64), releases_gil=True)
 def write_values(
     place: Any,
     at: Any,
@@ -117,11 +111,9 @@ def _order_of_bytes(here: Any, length: Any, there: Any, other_length: Any) -> An
     return length - other_length
 
 
-@njit(
+@kernel(
     numba.int64(*_TYPES_WRITE, numba.bool_, numba.bool_, numba.bool_[::1], numba.int64),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
+    releases_gil=True,
 )
 def pick_values(
     place: Any,
@@ -165,12 +157,7 @@ def pick_values(
     return np.int64(len(slots))
 
 
-@njit(
-    numba.void(numba.int64, _TYPE_SLOTS, _TYPE_SLOTS, numba.uint8[::1]),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
-)
+@kernel(numba.void(numba.int64, TYPE_SLOTS, TYPE_SLOTS, numba.uint8[::1]), releases_gil=True)
 def copy_values(memory: Any, starts: Any, offsets: Any, pool: Any) -> None:
     """Copy values one behind the other into a pool of bytes.
 
@@ -185,12 +172,7 @@ def copy_values(memory: Any, starts: Any, offsets: Any, pool: Any) -> None:
         copy(target + offsets[row], memory + starts[row], offsets[row + 1] - offsets[row])
 
 
-@njit(
-    numba.void(TYPE_PLACE, TYPE_AT, TYPE_PLACE, numba.int64, numba.int64),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
-)
+@kernel(numba.void(TYPE_PLACE, TYPE_AT, TYPE_PLACE, numba.int64, numba.int64), releases_gil=True)
 def move_values(place: Any, at: Any, references: Any, first: Any, stop: Any) -> None:
     """Copy the values of the records first … stop - 1 to where the heap goes on."""
     for slot in range(first, stop):
@@ -207,12 +189,7 @@ def move_values(place: Any, at: Any, references: Any, first: Any, stop: Any) -> 
                 store(record + 8 * references[position], (target << 24) | length)
 
 
-@njit(
-    numba.int64(TYPE_PLACE, TYPE_PLACE, numba.int64, numba.int64),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
-)
+@kernel(numba.int64(TYPE_PLACE, TYPE_PLACE, numba.int64, numba.int64), releases_gil=True)
 def living_bytes(place: Any, references: Any, first: Any, stop: Any) -> Any:
     """Return the bytes of the values to which the records first … stop - 1 refer."""
     total = np.int64(0)
@@ -225,7 +202,7 @@ def living_bytes(place: Any, references: Any, first: Any, stop: Any) -> Any:
     return total
 
 
-@njit(numba.int64(TYPE_PLACE, TYPE_PLACE, TYPE_AT), cache=True, nogil=True, boundscheck=False)
+@kernel(numba.int64(TYPE_PLACE, TYPE_PLACE, TYPE_AT), releases_gil=True)
 def initial_ones(place: Any, slots: Any, found: Any) -> Any:
     """Write those records into `found` whose fields all have their initial values.
 

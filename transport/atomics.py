@@ -48,7 +48,7 @@ _WORD_BYTES: Final = 8
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def kernel(signature: str, *, releases_gil: bool = False) -> Callable[[Function], Function]:
+def kernel(signature: object, *, releases_gil: bool = False) -> Callable[[Function], Function]:
     """Compile a function when it is first used, or load it from numba's cache.
 
     Only a kernel that waits or works for long may release the GIL: for a call of 50 ns it would

@@ -17,7 +17,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from ...transport.compiling import njit
+from ...transport.atomics import kernel
 from .text_blocks import Quoting
 
 _QUOTE, _LF, _CR = ord('"'), ord("\n"), ord("\r")
@@ -70,12 +70,7 @@ def find_records(data: bytes, quoting: Quoting, stop: int, complete: bool) -> Re
     return Records(ends[:count], bad[:count])
 
 
-@njit(
-    numba.int64(_BYTES, numba.int64[::1], numba.int64, numba.int64),
-    nogil=True,
-    cache=True,
-    boundscheck=False,
-)
+@kernel(numba.int64(_BYTES, numba.int64[::1], numba.int64, numba.int64), releases_gil=True)
 def _last_record_end(data: Any, quotes: Any, stop: Any, delimiter: Any) -> Any:
     """Return the end of the last record, `_NEVER` if any quote breaks the rules.
 
@@ -120,7 +115,7 @@ def _last_record_end(data: Any, quotes: Any, stop: Any, delimiter: Any) -> Any:
         at = opened[fields]
 
 
-@njit(numba.int64(_BYTES, numba.int64, numba.int64[::1]), nogil=True, cache=True, boundscheck=False)
+@kernel(numba.int64(_BYTES, numba.int64, numba.int64[::1]), releases_gil=True)
 def _lines(data: Any, stop: Any, ends: Any) -> Any:
     """Write the ends of all lines to `ends`; return their number."""
     count = 0
@@ -135,11 +130,8 @@ def _lines(data: Any, stop: Any, ends: Any) -> Any:
     return count
 
 
-@njit(
-    numba.int64(_BYTES, numba.int64, numba.int64, numba.boolean, numba.int64),
-    nogil=True,
-    cache=True,
-    boundscheck=False,
+@kernel(
+    numba.int64(_BYTES, numba.int64, numba.int64, numba.boolean, numba.int64), releases_gil=True
 )
 def _after_line(data: Any, start: Any, stop: Any, inside: Any, delimiter: Any) -> Any:
     """Return the state at the end of a line that begins outside or inside of a quoted field."""
@@ -160,7 +152,7 @@ def _after_line(data: Any, start: Any, stop: Any, inside: Any, delimiter: Any) -
     return _INSIDE if inside else _OUTSIDE
 
 
-@njit(
+@kernel(
     numba.int64(
         _BYTES,
         numba.int64[::1],
@@ -170,9 +162,7 @@ def _after_line(data: Any, start: Any, stop: Any, inside: Any, delimiter: Any) -
         numba.int64[::1],
         numba.boolean[::1],
     ),
-    nogil=True,
-    cache=True,
-    boundscheck=False,
+    releases_gil=True,
 )
 def _all_records(
     data: Any, lines: Any, delimiter: Any, over_lines: Any, complete: Any, ends: Any, bad: Any

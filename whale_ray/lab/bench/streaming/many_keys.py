@@ -22,8 +22,7 @@ from ....operators.windows.aggregate_windows import AggregateWindows
 from ....operators.windows.aggregation import Aggregation
 from ....state.budget import StateBudget
 from ....testing import instance_context
-from ....transport.atomics import prefetch
-from ....transport.compiling import njit
+from ....transport.atomics import kernel, prefetch
 from ....transport.wire.batch import Batch
 from ....transport.wire.column import Column
 from ....transport.wire.types import Schema
@@ -112,11 +111,8 @@ def _batch(keys: Int64s) -> Batch:
     return Batch(_ROWS, columns, len(keys))
 
 
-@njit(
-    numba.void(numba.from_dtype(_GROUP)[::1], numba.int64[::1], numba.int64[::1]),
-    cache=True,
-    nogil=True,
-    boundscheck=False,
+@kernel(
+    numba.void(numba.from_dtype(_GROUP)[::1], numba.int64[::1], numba.int64[::1]), releases_gil=True
 )
 def _add(groups: Any, keys: Any, values: Any) -> None:
     """Count rows and add values; a group's key is one more, so that 0 is none."""
