@@ -60,30 +60,50 @@ public class FlinkSources {
         }
         String path = job.get("folder") + "/" + stream;
         boolean mapped = ((Boolean) job.get("mapped")).booleanValue();
-        RichParallelSourceFunction rows = mapped
-            ? (RichParallelSourceFunction) new MappedRows(path, names, kinds)
-            : (RichParallelSourceFunction) new ParquetRows(path + ".parquet", names, kinds);
+        Rows rows = mapped
+            ? (Rows) new MappedRows(path, names, kinds)
+            : (Rows) new ParquetRows(path + ".parquet", names, kinds);
         return environment.addSource(
             rows, stream, InternalTypeInfo.of(RowType.of(logical, names)));
     }
 
-    /** Reads columns of a Parquet file. */
-    public static class ParquetRows extends RichParallelSourceFunction {
+    /** Columns of a stream as rows; each instance reads its share. */
+    public abstract static class Rows extends RichParallelSourceFunction {
         final String path;
         final String[] names;
         final int[] kinds;
         volatile boolean running = true;
 
-        public ParquetRows(String path, String[] names, int[] kinds) {
+        Rows(String path, String[] names, int[] kinds) {
             this.path = path;
             this.names = names;
             this.kinds = kinds;
         }
 
+        abstract void read(int instance, int instances, SourceFunction.SourceContext context)
+            throws Exception;
+
         public void run(SourceFunction.SourceContext context) throws Exception {
             FlinkQueries.begin();
-            int instance = getRuntimeContext().getTaskInfo().getIndexOfThisSubtask();
-            int instances = getRuntimeContext().getTaskInfo().getNumberOfParallelSubtasks();
+            read(
+                getRuntimeContext().getTaskInfo().getIndexOfThisSubtask(),
+                getRuntimeContext().getTaskInfo().getNumberOfParallelSubtasks(),
+                context);
+        }
+
+        public void cancel() {
+            running = false;
+        }
+    }
+
+    /** Reads columns of a Parquet file. */
+    public static class ParquetRows extends Rows {
+        public ParquetRows(String path, String[] names, int[] kinds) {
+            super(path, names, kinds);
+        }
+
+        void read(int instance, int instances, SourceFunction.SourceContext context)
+                throws Exception {
             ParquetFileReader reader = ParquetFileReader.open(HadoopInputFile.fromPath(
                 new org.apache.hadoop.fs.Path(path), new org.apache.hadoop.conf.Configuration()));
             MessageType all = reader.getFileMetaData().getSchema();
@@ -129,31 +149,18 @@ public class FlinkSources {
                 context.collect(made);
             }
         }
-
-        public void cancel() {
-            running = false;
-        }
     }
 
     /** Maps the files of columns (FlinkColumn), block by block. */
-    public static class MappedRows extends RichParallelSourceFunction {
+    public static class MappedRows extends Rows {
         static final int BLOCK_ROWS = 65536;
 
-        final String path;
-        final String[] names;
-        final int[] kinds;
-        volatile boolean running = true;
-
         public MappedRows(String path, String[] names, int[] kinds) {
-            this.path = path;
-            this.names = names;
-            this.kinds = kinds;
+            super(path, names, kinds);
         }
 
-        public void run(SourceFunction.SourceContext context) throws Exception {
-            FlinkQueries.begin();
-            int instance = getRuntimeContext().getTaskInfo().getIndexOfThisSubtask();
-            int instances = getRuntimeContext().getTaskInfo().getNumberOfParallelSubtasks();
+        void read(int instance, int instances, SourceFunction.SourceContext context)
+                throws Exception {
             FlinkColumn[] columns = new FlinkColumn[names.length];
             for (int i = 0; i < names.length; i++) {
                 columns[i] = new FlinkColumn(path + "." + names[i], kinds[i]);
@@ -181,10 +188,6 @@ public class FlinkSources {
                 }
                 context.collect(made);
             }
-        }
-
-        public void cancel() {
-            running = false;
         }
     }
 }
