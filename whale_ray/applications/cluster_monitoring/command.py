@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["explain", "main"]
 
-DEFAULT_OUTPUT = "out/cluster-monitoring"
 _SAMPLES = "samples"
 
 
@@ -47,7 +46,7 @@ def add_arguments(parser: Parser) -> None:
     add_window(question, "2 seconds")
     add_parallelism(question, "instances that aggregate (default: one per worker)")
     parser.need("--data", "--first-jobs")
-    add_common(parser, DEFAULT_OUTPUT)
+    add_common(parser, APPLICATION)
 
 
 def _generated(options: argparse.Namespace) -> ClusterSettings:
@@ -81,7 +80,6 @@ def _benchmark(options: argparse.Namespace) -> Benchmark:
             "data": options.data,
             **({"first_jobs": options.first_jobs} if options.data else {}),
         },
-        output=DEFAULT_OUTPUT,
     )
 
 

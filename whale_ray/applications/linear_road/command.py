@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["explain", "main"]
 
-DEFAULT_OUTPUT = "out/linear-road"
 _REPORTS = "reports"
 
 
@@ -39,7 +38,7 @@ def add_arguments(parser: Parser) -> None:
     )
     question = parser.add_argument_group("question")
     add_parallelism(question, "instances of each stateful operator (default: workers)")
-    add_common(parser, DEFAULT_OUTPUT)
+    add_common(parser, APPLICATION)
 
 
 def _benchmark(options: argparse.Namespace) -> Benchmark:
@@ -56,8 +55,6 @@ def _benchmark(options: argparse.Namespace) -> Benchmark:
         ),
         generate=lambda folder, _: generate(folder, generated),
         generated=generated,
-        question={},
-        output=DEFAULT_OUTPUT,
     )
 
 

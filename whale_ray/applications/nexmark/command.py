@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["build", "explain", "main"]
 
 APPLICATION = "nexmark"
-DEFAULT_OUTPUT = "out/nexmark"
 
 
 def add_arguments(parser: Parser) -> None:
@@ -49,7 +48,7 @@ def add_arguments(parser: Parser) -> None:
         help="of NEXMark (default 5)",
     )
     add_parallelism(question, "instances of each stateful operator (default: workers)")
-    add_common(parser, DEFAULT_OUTPUT)
+    add_common(parser, APPLICATION)
 
 
 def _query(name: str) -> str:
@@ -85,15 +84,11 @@ def build(
     return topology
 
 
-def _generated(options: argparse.Namespace) -> NexmarkSettings:
-    return numbers_of(NexmarkSettings, options)
-
-
 def _benchmark(options: argparse.Namespace) -> Benchmark:
     from .generator import generate
     from .schemas import SCHEMAS
 
-    generated = _generated(options)
+    generated = numbers_of(NexmarkSettings, options)
     return Benchmark(
         options=options,
         application=APPLICATION,
@@ -102,7 +97,6 @@ def _benchmark(options: argparse.Namespace) -> Benchmark:
         generate=lambda folder, stream: generate(folder, stream, generated),
         generated=generated,
         question={"query": options.query},
-        output=DEFAULT_OUTPUT,
     )
 
 

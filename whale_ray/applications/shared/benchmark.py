@@ -11,7 +11,7 @@ import argparse
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -71,14 +71,13 @@ class Benchmark:
 
     Attributes:
         options: parsed; see `add_input`, `add_parallelism` and `add_common`.
-        application: its name.
+        application: its name; out/NAME is the result's folder unless the user chooses another.
         streams: the names of its streams → the columns of each; NAME.parquet in a folder is the
             stream NAME.
         build: returns the topology, given the sources and the sink.
         generate: writes a stream into a folder, and returns the path of the file.
         generated: the generator's settings, a dataclass; None where it makes nothing.
-        question: what was asked, for the report, beside the parallelism.
-        output: the folder of the result unless the user chooses another.
+        question: what was asked beside the parallelism, for the report.
     """
 
     options: argparse.Namespace
@@ -87,8 +86,7 @@ class Benchmark:
     build: Callable[[SourceOf, Sink], Topology]
     generate: Callable[[Path, str], Path]
     generated: DataclassInstance | None
-    question: Mapping[str, object]
-    output: str
+    question: Mapping[str, object] = field(default_factory=dict)
 
     def run(self, arguments: Sequence[str]) -> int:
         """Run the application; return the exit code.
@@ -101,7 +99,7 @@ class Benchmark:
         options = self.options
         settings = settings_of(options)
         check_placement(options, settings)
-        sink = shared.parquet_sink(options, self.output, options.output)
+        sink = shared.parquet_sink(options, _output_of(self.application), options.output)
         if options.detach and options.data is None:
             shared.check_detached(options, *self.streams)
         phases = Phases(self.application)
@@ -264,7 +262,7 @@ def numbers_of(kind: type[Numbers], options: argparse.Namespace) -> Numbers:
     with named_as_options():
         if options.parallelism is not None:
             check_whole("parallelism", options.parallelism, 1, _INSTANCES_MAX, "instances")
-        names = [field.name for field in fields(kind) if hasattr(options, field.name)]
+        names = [one.name for one in fields(kind) if hasattr(options, one.name)]
         return kind(**{name: getattr(options, name) for name in names})
 
 
@@ -272,11 +270,15 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def add_common(parser: Parser, output: str) -> None:
+def add_common(parser: Parser, application: str) -> None:
     """Add the options of the result, of the placement and of settings."""
-    shared.add_result_options(parser, "--output", default=output)
+    shared.add_result_options(parser, "--output", default=_output_of(application))
     add_placement(parser)
     add_settings(parser)
+
+
+def _output_of(application: str) -> str:
+    return f"out/{application}"
 
 
 def given_stream(folder: Path, name: str) -> Path:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["explain", "main"]
 
 APPLICATION = "slash-nexmark"
-DEFAULT_OUTPUT = "out/slash-nexmark"
 
 
 def add_arguments(parser: Parser) -> None:
@@ -42,7 +41,7 @@ def add_arguments(parser: Parser) -> None:
         "--query", choices=tuple(QUERIES), default="nb7", help="of Slash's (default nb7)"
     )
     add_parallelism(question, "instances of each stateful operator (default: workers)")
-    add_common(parser, DEFAULT_OUTPUT)
+    add_common(parser, APPLICATION)
 
 
 def _benchmark(options: argparse.Namespace) -> Benchmark:
@@ -59,7 +58,6 @@ def _benchmark(options: argparse.Namespace) -> Benchmark:
         generate=lambda folder, stream: generate(folder, stream, generated),
         generated=generated,
         question={"query": options.query},
-        output=DEFAULT_OUTPUT,
     )
 
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["explain", "main"]
 
-DEFAULT_OUTPUT = "out/taxi-regions"
 _TRIPS = "trips"
 
 
@@ -51,7 +50,7 @@ def add_arguments(parser: Parser) -> None:
     add_window(question, "2 seconds")
     add_parallelism(question, "instances that aggregate (default: one per worker)")
     parser.need("--data", "--box")
-    add_common(parser, DEFAULT_OUTPUT)
+    add_common(parser, APPLICATION)
 
 
 def _generated(options: argparse.Namespace) -> TaxiSettings:
@@ -87,7 +86,6 @@ def _benchmark(options: argparse.Namespace) -> Benchmark:
         generate=lambda folder, _: generate(folder, generated),
         generated=generated,
         question={"window": options.window, "box": list(asdict(box).values())},
-        output=DEFAULT_OUTPUT,
     )
 
 

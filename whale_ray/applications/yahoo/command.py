@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["explain", "main"]
 
-DEFAULT_OUTPUT = "out/yahoo"
 _EVENTS = "events"
 
 
@@ -47,7 +46,7 @@ def add_arguments(parser: Parser) -> None:
     question = parser.add_argument_group("question")
     add_window(question, "10 seconds")
     add_parallelism(question, "instances that count (default: one per worker)")
-    add_common(parser, DEFAULT_OUTPUT)
+    add_common(parser, APPLICATION)
 
 
 def _generated(options: argparse.Namespace) -> YahooSettings:
@@ -74,7 +73,6 @@ def _benchmark(options: argparse.Namespace) -> Benchmark:
         generate=lambda folder, _: generate(folder, generated),
         generated=generated,
         question={"window": options.window},
-        output=DEFAULT_OUTPUT,
     )
 
 
