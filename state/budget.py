@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..configs.errors import StateFullError
+from ..configs.units import format_mib
 
-__all__ = ["StateBudget", "format_mib"]
+__all__ = ["StateBudget"]
 
 SETTING = "runtime.state_bytes"
 
@@ -145,8 +146,3 @@ class StateBudget:
         if not any(self._on_disk.values()):
             return ""
         return f" and {format_mib(self.disk_bytes_max)} on disk (runtime.spill_bytes_max)"
-
-
-def format_mib(nbytes: int) -> str:
-    """Return a number of bytes as text: "12.5 MiB"."""
-    return f"{nbytes / (1 << 20):,.1f} MiB"

@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..configs.errors import ResourceError, StateFullError, system_reason
-from .budget import SETTING, StateBudget, format_mib
+from ..configs.units import format_mib
+from .budget import SETTING, StateBudget
 from .page_file import PageFile
 
 __all__ = ["CHUNK_BYTES_MAX", "CHUNK_BYTES_MIN", "Chunk", "ChunkLog"]

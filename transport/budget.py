@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..configs.errors import ResourceError
 from ..configs.settings import TransportSettings
-from ..configs.units import MIB
+from ..configs.units import format_mib
 from .ring_layout import PAGE_BYTES
 
 
@@ -26,7 +26,7 @@ def plan_ring_bytes(
     while count * (ring_bytes + PAGE_BYTES) > budget_bytes:
         ring_bytes //= 2
         if ring_bytes < settings.ring_bytes_min:
-            free = f"{_mib(free_bytes)} free in {place}"
+            free = f"{format_mib(free_bytes)} free in {place}"
             raise _does_not_fit(count, settings, budget_bytes, free)
     return ring_bytes
 
@@ -36,13 +36,9 @@ def _does_not_fit(
 ) -> ResourceError:
     need_bytes = count * (settings.ring_bytes_min + PAGE_BYTES)
     msg = (
-        f"the job's {count} rings need {_mib(need_bytes)} at the least, but may take only "
-        f"{_mib(budget_bytes)}, {settings.memory_budget_fraction:.0%} of {free}; make "
+        f"the job's {count} rings need {format_mib(need_bytes)} at the least, but may take only "
+        f"{format_mib(budget_bytes)}, {settings.memory_budget_fraction:.0%} of {free}; make "
         "room there, lower the parallelism or the number of workers, raise "
         "transport.memory_budget_fraction, or lower transport.ring_bytes_min"
     )
     return ResourceError(msg)
-
-
-def _mib(nbytes: int) -> str:
-    return f"{nbytes / MIB:,.1f} MiB"

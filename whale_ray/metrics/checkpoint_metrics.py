@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..plan.units import describe_duration, format_bytes
+from ..configs.units import describe_duration, format_bytes
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..plan.units import describe_duration
+from ..configs.units import describe_duration
 from .checkpoint_metrics import CheckpointMetrics
 from .counters import InstanceMetrics, TransportMetrics, WorkerSnapshot
 from .edge_metrics import EdgeMetrics

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ..configs.errors import ResourceError
+from ..configs.units import format_bytes
 from ..operators.groupings import Forward
 from .column_pruning import prune_columns
 from .custom_transports import custom_transport_tables
@@ -35,7 +36,6 @@ from .physical import Edge, PhysicalPlan, Stage
 from .planner import plan_unsized
 from .requests import CPU, Cluster, describe_amounts, host_demands, worker_demands
 from .rings import size_rings
-from .units import format_bytes
 
 if TYPE_CHECKING:
     from ..configs.settings import Settings, TransportSettings

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import cast
 
 from ..configs.settings import Settings
+from ..configs.units import describe_duration
 from ..operators.sinks.base import Sink
 from ..operators.sources.base import Source
 from .explanation import Table
 from .logical import LogicalPlan, OperatorKind
 from .preflight import unbounded_sources
-from .units import describe_duration
 
 
 def checkpoint_tables(logical: LogicalPlan, settings: Settings) -> tuple[Table, ...]:

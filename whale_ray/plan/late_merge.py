@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from ..configs.units import format_bytes
 from ..operators.groupings import Forward
 from ..operators.windows.aggregation import Aggregation, AggregationWay
 from ..operators.windows.grouping import WINDOW_END, WINDOW_START
@@ -31,7 +32,6 @@ from .columns import columns_if_known
 from .fusion import resolve_parallelism
 from .lateness import policy_after_idleness, sender_of_late_rows
 from .logical import LEFT, MAIN, Input, LogicalPlan, OperatorKind, OperatorNode
-from .units import format_bytes
 
 if TYPE_CHECKING:
     from ..configs.settings import Settings

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from whale_ray.configs.settings import Settings, TransportSettings
+from whale_ray.configs.units import format_bytes
 from whale_ray.operators.event_time import EventTime
 from whale_ray.operators.groupings import (
     All,
@@ -25,7 +26,6 @@ from whale_ray.plan.explain import explain
 from whale_ray.plan.explanation import Explanation, Table
 from whale_ray.plan.logical import Input, LogicalPlan, OperatorKind, OperatorNode
 from whale_ray.plan.memory import FreeMemory
-from whale_ray.plan.units import format_bytes
 
 GIB = 1024**3
 
