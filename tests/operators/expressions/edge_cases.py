@@ -14,7 +14,6 @@ import datetime
 import decimal
 import itertools
 import json
-import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.operators.expressions import edge_values
+from tests.operators.expressions.expression_cases import same
 from whale_ray.configs.errors import ExpressionError
 from whale_ray.operators.expressions import functions
 from whale_ray.operators.expressions.expression import Expression
@@ -105,7 +105,7 @@ def _differing(
     given = [_plain(column_to_arrow(batch.column(name))) for name in expression.columns]
     pairs = zip(_plain(theirs), _plain(own), strict=True)
     for row, (there, here) in enumerate(pairs):
-        if not _same(there, here, rough):
+        if not same(there, here, rough):
             yield [*(_shown(column[row]) for column in given), _shown(there), _shown(here)]
 
 
@@ -126,14 +126,6 @@ def _plain(array: Answer) -> list[Any]:
         array = array.cast(pa.binary())
     values: list[Any] = array.to_pylist()
     return values
-
-
-def _same(left: Any, right: Any, rough: bool) -> bool:
-    if isinstance(left, float) and isinstance(right, float):
-        if rough and math.isfinite(left):
-            return math.isclose(left, right, rel_tol=1e-14, abs_tol=1e-300)
-        return repr(left) == repr(right)
-    return type(left) is type(right) and bool(left == right)
 
 
 def _shown(value: Any) -> str:

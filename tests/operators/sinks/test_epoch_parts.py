@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.operators.sinks.dying import DiedError, Mortal, parts_in
 from whale_ray.configs.errors import OutputError
 from whale_ray.configs.settings import Settings
 from whale_ray.operators import sinks
@@ -49,10 +50,6 @@ def stage(sink: Sink, job: str, batch: Batch, epoch: int, instance: int = 0) -> 
     assert staged is not None
     cast(Any, writer)._epochs.close()  # the kernel would
     return staged
-
-
-def parts_in(folder: Path) -> list[str]:
-    return sorted(name for name in os.listdir(folder) if not name.startswith("_whale-parts"))
 
 
 def rows_in(folder: Path) -> list[int]:
@@ -306,38 +303,10 @@ def test_a_hidden_folder_lives_as_long_as_its_jobs_checkpoints(tmp_path: Path) -
     assert not hidden.exists()
 
 
-class DiedError(BaseException):
-    """Ends a call as the death of its process does."""
-
-
-class Mortal:
-    """Dies at the n-th change of the file system."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, dies_at: int) -> None:
-        self.dies_at, self.steps = dies_at, 0
-        for module, name in (
-            (os, "rename"),
-            (os, "link"),
-            (os, "unlink"),
-            (os, "makedirs"),
-            (os, "fsync"),
-            (staging, "_exchange"),
-        ):
-            monkeypatch.setattr(module, name, self._mortal(getattr(module, name)))
-
-    def _mortal(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **options: Any) -> Any:
-            self._step()
-            result = function(*arguments, **options)
-            self._step()
-            return result
-
-        return call
-
-    def _step(self) -> None:
-        self.steps += 1
-        if self.steps >= self.dies_at:
-            raise DiedError
+CHANGES = (
+    *((os, name) for name in ("rename", "link", "unlink", "makedirs", "fsync")),
+    (staging, "_exchange"),
+)
 
 
 def test_a_commit_that_dies_anywhere_is_carried_out_by_the_next(
@@ -350,7 +319,7 @@ def test_a_commit_that_dies_anywhere_is_carried_out_by_the_next(
         sink = sinks.csv(out)
         staged = [stage(sink, "a", numbers(3 * one), one // 2 + 1, one % 2) for one in range(4)]
         with monkeypatch.context() as dying:
-            mortal = Mortal(dying, dies_at)
+            mortal = Mortal(dying, CHANGES, dies_at)
             with suppress(DiedError):
                 sink.commit(CommitId("a", 2), staged)
         if dies_at % 2:
@@ -375,7 +344,7 @@ def test_a_restored_publication_that_dies_anywhere_is_carried_out_by_the_next(
             sink.publish("first", [stage(sink, "first", numbers(77), 1)])
         staged = [stage(sink, "a", numbers(3 * one), 1, one) for one in range(2)]
         with monkeypatch.context() as dying:
-            mortal = Mortal(dying, dies_at)
+            mortal = Mortal(dying, CHANGES, dies_at)
             with suppress(DiedError):
                 sink.recover("b", staged, bounded=True)
                 sink.publish("b", staged)

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.operators.sinks.dying import parts_in
 from whale_ray.configs.errors import OutputError
 from whale_ray.operators import sinks, sources
 from whale_ray.operators.expressions.expression import col
@@ -38,10 +39,6 @@ SCHEMA = Schema.of(id="int64", name="string")
 
 def batch(*rows: int) -> Batch:
     return Batch.from_rows([{"id": row, "name": f"n{row}"} for row in rows], SCHEMA)
-
-
-def parts_in(folder: Path) -> list[str]:
-    return sorted(name for name in os.listdir(folder) if not name.startswith("_whale-parts"))
 
 
 def every_type(binary: bool) -> pa.Table:

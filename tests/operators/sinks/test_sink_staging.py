@@ -9,14 +9,15 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
 
+from tests.operators.sinks.dying import DiedError, Mortal, parts_in
 from whale_ray.configs.errors import OutputError
 from whale_ray.operators import sinks
 from whale_ray.operators.sinks import staging
@@ -25,10 +26,6 @@ from whale_ray.testing import instance_context, write_all
 from whale_ray.transport.wire.batch import Batch
 
 BATCH = Batch.from_pydict({"id": np.arange(3)})
-
-
-def parts_in(folder: Path) -> list[str]:
-    return sorted(name for name in os.listdir(folder) if not name.startswith("_whale-parts"))
 
 
 CHILD = """
@@ -219,32 +216,7 @@ def test_overwriting_swaps_the_folders(
     assert parts_in(out) == ["part-00000.csv"]
 
 
-class DiedError(BaseException):
-    """Ends a publication as the death of its process does, without any cleanup."""
-
-
-class Mortal:
-    """Wraps calls that change the file system, to simulate a death at one of them."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, dies_at: int) -> None:
-        self.dies_at = dies_at
-        self.steps = 0
-        for module, name in ((os, "rename"), (staging, "_exchange"), (shutil, "rmtree")):
-            monkeypatch.setattr(module, name, self._mortal(getattr(module, name)))
-
-    def _mortal(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **options: Any) -> Any:
-            self._step()
-            result = function(*arguments, **options)
-            self._step()
-            return result
-
-        return call
-
-    def _step(self) -> None:
-        self.steps += 1
-        if self.steps == self.dies_at:
-            raise DiedError
+CHANGES = ((os, "rename"), (staging, "_exchange"), (shutil, "rmtree"))
 
 
 @pytest.mark.parametrize("rows", [3, 0])
@@ -267,7 +239,7 @@ def test_a_publication_that_died_anywhere_is_carried_out_by_the_next_coordinator
         writer.write(expected)
         staged = [writer.stage()]
         with monkeypatch.context() as dying:
-            mortal = Mortal(dying, dies_at)
+            mortal = Mortal(dying, CHANGES, dies_at)
             with suppress(DiedError):
                 first = publish("t", staged)
         again = publish("t", staged)
@@ -293,7 +265,7 @@ def test_an_old_output_is_restored_if_the_new_one_is_not_published(
     writer.write(BATCH)
     staged = writer.stage()
     with monkeypatch.context() as dying:
-        Mortal(dying, dies_at=3)  # between the two renames
+        Mortal(dying, CHANGES, dies_at=3)  # between the two renames
         with pytest.raises(DiedError):
             sink.publish("t", [staged])
     assert not out.exists()

@@ -1,4 +1,4 @@
-"""A reader of a source, read row by row, whose clock advances as it asks."""
+"""Sources read to their end, or row by row by a reader whose clock advances as it asks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from whale_ray.operators.sources.base import Source
-from whale_ray.testing import VirtualClock, instance_context
+from whale_ray.testing import VirtualClock, instance_context, read_all
+
+
+def rows_of(source: Source, instance: int = 0, parallelism: int = 1) -> list[dict[str, Any]]:
+    batches = read_all(source, instance, parallelism)
+    return [row for batch in batches for row in batch.to_pylist()]
 
 
 class Opened:

@@ -9,18 +9,12 @@ from typing import Any
 
 import pytest
 
+from tests.operators.sources.opened import rows_of
 from whale_ray.configs.errors import BadRowError, InputError
 from whale_ray.operators import sources
 from whale_ray.testing import instance_context, read_all
 
 GPS = "vehicle_id,event_time,lat\na,2008-05-31 07:00:00.5,37.5\n,2008-05-31 07:00:01,\n"
-
-
-def rows_of(
-    source: sources.Source, instance: int = 0, parallelism: int = 1
-) -> list[dict[str, Any]]:
-    batches = read_all(source, instance, parallelism)
-    return [row for batch in batches for row in batch.to_pylist()]
 
 
 def put(path: Path, text: str) -> Path:

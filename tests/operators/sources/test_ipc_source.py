@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from pyarrow import feather
 
 import whale_ray as whale
+from tests.operators.sources.opened import rows_of
 from whale_ray.configs.errors import InputError
 from whale_ray.operators import sources
 from whale_ray.testing import check_source, instance_context, read_all
@@ -62,13 +63,6 @@ def write(
         for batch in table.combine_chunks().to_batches(batch_rows):
             writer.write_batch(batch)
     return table
-
-
-def rows_of(
-    source: sources.Source, instance: int = 0, parallelism: int = 1
-) -> list[dict[str, Any]]:
-    batches = read_all(source, instance, parallelism)
-    return [row for batch in batches for row in batch.to_pylist()]
 
 
 def message_of(source: sources.Source) -> str:

@@ -12,16 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.operators.sources.opened import rows_of
 from whale_ray.configs.errors import BadRowError, InputError
 from whale_ray.operators import sources
 from whale_ray.testing import instance_context, read_all
-
-
-def rows_of(
-    source: sources.Source, instance: int = 0, parallelism: int = 1
-) -> list[dict[str, Any]]:
-    batches = read_all(source, instance, parallelism)
-    return [row for batch in batches for row in batch.to_pylist()]
 
 
 def put(path: Path, *lines: Any) -> Path:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.operators.sources.opened import rows_of
 from whale_ray.configs.errors import InputError
 from whale_ray.operators import sources
 from whale_ray.testing import read_all
@@ -34,13 +35,6 @@ def write(path: Path, start: int = 0, rows: int = ROWS, group: int = 4) -> pa.Ta
     )
     pq.write_table(table, path, row_group_size=group)
     return table
-
-
-def rows_of(
-    source: sources.Source, instance: int = 0, parallelism: int = 1
-) -> list[dict[str, Any]]:
-    batches = read_all(source, instance, parallelism)
-    return [row for batch in batches for row in batch.to_pylist()]
 
 
 def test_files_come_in_the_order_of_their_names(tmp_path: Path) -> None:

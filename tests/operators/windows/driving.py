@@ -12,12 +12,23 @@ from hypothesis import strategies as st
 import whale_ray as whale
 from tests.operators.windows.model import NO_WATERMARK_NS, Event, aggregates, same
 from whale_ray.operators.process import Output, Process
+from whale_ray.operators.windows.specifications import TimeWindow
 from whale_ray.testing import instance_context
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.types import Schema
 
 F = whale.functions
 EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC).replace(tzinfo=None)
+US = 1_000
+TIMES = st.integers(-40 * US, 40 * US)
+WINDOWS = st.builds(
+    lambda slide, more, start: TimeWindow(
+        "time", (slide + more) * US, slide * US, start % slide * US
+    ),
+    st.integers(1, 12),
+    st.integers(0, 25),
+    st.integers(0, 11),
+)
 EVENTS = Schema.of(key="int32", number="int64", ratio="double", text="string")
 
 AGGREGATES = (

@@ -14,6 +14,9 @@ from tests.operators.windows import model
 from tests.operators.windows.driving import (
     AGGREGATES,
     EPOCH,
+    TIMES,
+    US,
+    WINDOWS,
     Emitted,
     arrivals,
     batch_of,
@@ -32,16 +35,6 @@ from whale_ray.transport.wire.column import Column
 from whale_ray.transport.wire.types import DataType, Schema
 
 F = whale.functions
-US = 1_000
-TIMES = st.integers(-40 * US, 40 * US)
-WINDOWS = st.builds(
-    lambda slide, more, start: TimeWindow(
-        "time", (slide + more) * US, slide * US, start % slide * US
-    ),
-    st.integers(1, 12),
-    st.integers(0, 25),
-    st.integers(0, 11),
-)
 
 
 @settings(max_examples=25)

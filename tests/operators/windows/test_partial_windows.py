@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 
 import whale_ray as whale
 from tests.operators.windows import model
-from tests.operators.windows.driving import AGGREGATES, Emitted, arrivals, batch_of, bounds, check
+from tests.operators.windows.driving import (
+    AGGREGATES,
+    TIMES,
+    US,
+    WINDOWS,
+    Emitted,
+    arrivals,
+    batch_of,
+    bounds,
+    check,
+)
 from whale_ray.configs.errors import BadRowError, StateFullError
 from whale_ray.operators.windows import held_deltas, partial_windows
 from whale_ray.operators.windows.aggregate_windows import AggregateWindows
@@ -33,16 +43,6 @@ from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.types import Schema
 
 F = whale.functions
-US = 1_000
-TIMES = st.integers(-40 * US, 40 * US)
-WINDOWS = st.builds(
-    lambda slide, more, start: TimeWindow(
-        "time", (slide + more) * US, slide * US, start % slide * US
-    ),
-    st.integers(1, 12),
-    st.integers(0, 25),
-    st.integers(0, 11),
-)
 STEPS = st.lists(
     st.tuples(st.sampled_from(["rows", "rows", "marker", "held long", "idle"]), st.integers(0, 1)),
     max_size=12,
