@@ -29,7 +29,7 @@ import hypothesis
 import psutil
 import pytest
 
-from tests.collection import import_part, nothing_is_garbage
+from tests.collection import check_marks, import_part, nothing_is_garbage, passes_over
 from tests.runs import (
     alone_in,
     await_ends,
@@ -233,6 +233,17 @@ def pytest_configure(config: pytest.Config) -> None:
     """Be strict about skips where asked to."""
     if os.environ.get(STRICT_VARIABLE) == "1":
         config.pluginmanager.register(StrictSkips(), "whale-ray-strict-skips")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Pass over the files that hold no test with the mark that is asked for."""
+    return passes_over(collection_path, config) or None
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are deselected by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
+    """Find a mark that the files passed over would hide."""
+    check_marks(items, config.rootpath)
 
 
 @pytest.hookimpl(wrapper=True)

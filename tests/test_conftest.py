@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.collection import part
+from tests.collection import needed_mark, part
 from whale_ray.operators.sinks.held_folders import FolderHold
 
 CONFTEST = Path(__file__).with_name("conftest.py").read_text(encoding="utf-8")
@@ -170,3 +170,50 @@ def test_the_next_run_removes_the_folder_of_a_killed_one_and_no_other(run, tmp_p
     assert run(PASSES, TMPDIR=str(tmp_path)).returncode == 0
     assert sorted(tmp_path.glob("whale-*")) == [foreign, held]
     hold.close()
+
+
+MARKED = """
+import pytest
+
+@pytest.mark.long
+def test_long():
+    pass
+
+def test_quick():
+    pass
+"""
+MARKS_FROM_AFAR = "from marks import LONG\n\n@LONG\ndef test_far():\n    pass\n"
+
+
+def test_files_without_the_mark_that_is_asked_for_are_passed_over(run, tmp_path):
+    (tmp_path / "test_quick.py").write_text("raise AssertionError\n", encoding="utf-8")
+    done = run(MARKED, "-m", "long and not rdma", "-W", "ignore")
+    assert "1 passed, 1 deselected" in done.stdout, done.stdout
+    below = tmp_path / "marked"
+    below.mkdir()
+    (below / "conftest.py").write_text("# pytest.mark.long, by a hook\n", encoding="utf-8")
+    (below / "test_marked.py").write_text("def test_there():\n    pass\n", encoding="utf-8")
+    done = run(MARKED, "-m", "long", "-W", "ignore")
+    assert "1 passed, 2 deselected" in done.stdout, done.stdout
+
+
+def test_a_mark_that_is_not_written_in_the_file_is_refused(run, tmp_path):
+    (tmp_path / "marks.py").write_text("import pytest\nLONG = pytest.mark.long\n", encoding="utf-8")
+    done = run(MARKS_FROM_AFAR, "-W", "ignore")
+    assert "test_far is marked long: write mark.long in its file" in done.stderr, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("expression", "mark"),
+    [
+        ("long and not rdma and not exhaustive", "long"),
+        ("rdma and long", "rdma"),
+        ("not long and not rdma", None),
+        ("long or smoke", None),
+        ("long and (lab or ray)", None),
+        ("smoke", None),
+        ("", None),
+    ],
+)
+def test_the_mark_that_all_selected_tests_have(expression, mark):
+    assert needed_mark(expression) == mark
