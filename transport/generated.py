@@ -39,9 +39,12 @@ MODULE = __name__
 
 _FOLDER = "loops"
 _OPTIONS: dict[str, object] = {"nogil": True, "_nrt": False}
-"""Of helpers. They make no arrays, so those that they pass on need no counts of references:
-these took half of the time of a loop with keys of text."""
+"""Loops and helpers make no arrays, so those that they pass on need no counts of references: these
+took half of the time of a loop with keys of text."""
 _OF_LOOPS: dict[str, object] = {**_OPTIONS, "boundscheck": False, "error_model": "numpy"}
+_OF_HELPERS: dict[str, object] = {**_OPTIONS, "forceinline": True}
+"""An array is passed as seven numbers, so a call for each row took a quarter of a look-up of text;
+and what is constant in a call, as the size of a text, is so in the helper."""
 _OF_ROWS: dict[str, object] = {"nogil": True, "boundscheck": False}
 """Of a user's code for a row: it may make arrays, and to divide by zero is an error of Python's."""
 _KEPT_MAX = 1_000
@@ -95,7 +98,7 @@ def _compiled(
     namespace: dict[str, Any] = {**dict(known), "__name__": MODULE}
     exec(compile(text, str(path or f"<{MODULE}>"), "exec"), namespace)  # noqa: S102 - made here
     for helper in helpers:
-        namespace[helper] = njit_inner(namespace[helper], **_OPTIONS)
+        namespace[helper] = njit_inner(namespace[helper], **_OF_HELPERS)
     function = njit(signature, cache=path is not None, **_options(of_rows))(namespace[name])
     if signature is not None:
         entry_point(function)  # compiled here, not at the first call: that is made between rows
@@ -186,7 +189,7 @@ def _warn_not_cached(reason: str) -> None:
 
 
 def _file_name(text: str, of_rows: bool = False) -> str:
-    depends_on = (text, (_OPTIONS, _options(of_rows)), *_machine())
+    depends_on = (text, (_OF_HELPERS, _options(of_rows)), *_machine())
     return f"loop_{hashlib.sha256(repr(depends_on).encode()).hexdigest()[:24]}.py"
 
 

@@ -64,6 +64,9 @@ Step: TypeAlias = "Transform | TableLookup"
 VALUES_MAX = 100
 """Larger loops are not made: with 200 values they took two seconds to compile."""
 
+_KEY_BYTES_MAX = 64
+"""Where all keys of a table are of one size, up to this, the loop compares them without one."""
+
 
 class NothingToCompute(NotCompilable):
     """A chain only chooses or renames columns, which costs nothing as it is."""
@@ -280,13 +283,7 @@ class ChainWriter:
         """
         key, number = self._key(lookup.join.left_keys[0]), len(self.lookups)
         if is_text(key.kind):
-            at, find, known = key.value, self.body.text_finder(), ""
-            if int(at) in self.body.coded:
-                self._probes[number] = int(at)
-                find = self.body.helper("row_of_entry")
-                known = f"h{number}, {self.body.entry(at)}, "
-            ends = ", ".join(self.body.text_ends(at))
-            found = f"{find}({known}c{at}, {ends}, x{number}, y{number}, z{number})"
+            found = self._find_text(lookup, key.value, number)
         elif lookup.is_dense:
             distance = f"np.uint64(np.int64({key.value})) - least{number}"
             place = f"min({distance}, others{number})"
@@ -312,6 +309,21 @@ class ChainWriter:
         assert lookup.table is not None
         for name in lookup.join.right_names(lookup.table.names):
             self.columns[name] = LookedUp(number, name)
+
+    def _find_text(self, lookup: TableLookup, at: str, number: int) -> str:
+        """Return the text that finds the row of the table by the text of a column."""
+        find, rows = self.body.text_finder(), f"x{number}, y{number}, z{number}"
+        begin, end = self.body.text_ends(at)
+        if int(at) in self.body.coded:
+            self._probes[number] = int(at)
+            find = self.body.helper("row_of_entry")
+            return f"{find}(h{number}, {self.body.entry(at)}, c{at}, {begin}, {end}, {rows})"
+        size = f"{end} - {begin}"
+        same = lookup.key_bytes
+        if same is None or same > _KEY_BYTES_MAX:
+            return f"{find}(c{at}, {begin}, {size}, {rows})"
+        found = f"{find}(c{at}, {begin}, np.uint64({same}), {rows})"
+        return f"({found} if {size} == {same} else np.int64(-1))"
 
     def _key(self, name: str) -> Code:
         column = self.columns[name]

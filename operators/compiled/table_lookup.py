@@ -52,6 +52,11 @@ class TableLookup:
         return self.rows is not None and self.rows.is_dense
 
     @property
+    def key_bytes(self) -> int | None:
+        """How many bytes each key of text has; None if not all have as many, or that is unknown."""
+        return None if self.rows is None else self.rows.key_bytes
+
+    @property
     def refusal(self) -> str:
         """Why it cannot be part of a loop, as far as its columns tell; empty if it can."""
         if self.why_not:

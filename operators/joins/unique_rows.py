@@ -38,7 +38,7 @@ _FILL_TEXTS = """
 def fill(pool, offsets, slots):
     for row in range(len(offsets) - 1):
         begin, end = np.uint64(offsets[row]), np.uint64(offsets[row + 1])
-        found = row_of_text(pool, begin, end, slots, pool, offsets)
+        found = row_of_text(pool, begin, end - begin, slots, pool, offsets)
         if found >= 0:
             return False
         slots[-1 - found] = row
@@ -70,6 +70,14 @@ class UniqueRows:
     def nbytes(self) -> int:
         """Bytes of memory for the slots and the keys."""
         return self.slots.nbytes + self.keys.nbytes
+
+    @property
+    def key_bytes(self) -> int | None:
+        """How many bytes each key of text has; None if not all have as many, or others."""
+        if self.keys.offsets is None:
+            return None
+        sizes = np.diff(self.keys.offsets)
+        return int(sizes[0]) if (sizes == sizes[0]).all() else None
 
     @property
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:

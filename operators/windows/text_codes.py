@@ -34,7 +34,7 @@ _ENTER = """
 def enter(pool, offsets, slots, count):
     for code in range(count):
         begin, end = np.uint64(offsets[code]), np.uint64(offsets[code + 1])
-        slots[-1 - row_of_text(pool, begin, end, slots, pool, offsets)] = code
+        slots[-1 - row_of_text(pool, begin, end - begin, slots, pool, offsets)] = code
 """
 
 

@@ -94,11 +94,16 @@ def batch_to_arrow(batch: Batch) -> pa.RecordBatch:
 
 
 def column_from_arrow(
-    array: pa.Array | pa.ChunkedArray, kind: DataType, what: str, *, of_source: bool = False
+    array: pa.Array | pa.ChunkedArray,
+    kind: DataType,
+    what: str,
+    *,
+    of_source: bool = False,
+    is_checked: bool = False,
 ) -> Column:
     """Return a column of an Arrow array's values; `kind` is the array's own type.
 
-    `of_source` as for `batch_from_arrow`.
+    `of_source` as for `batch_from_arrow`; `is_checked`: texts are known to lie within its memory.
 
     Raises:
         InputError: it holds more than 2 GiB of text; the message names `what`.
@@ -121,7 +126,8 @@ def column_from_arrow(
     pool = _from_buffer(buffers[2], np.dtype(np.uint8), 0, pool_bytes, of_source)
     if not kind.family.startswith("large"):
         offsets = _from_buffer(buffers[1], np.dtype(np.int32), start, rows + 1, of_source)
-        return Column(kind, pool, offsets, validity)
+        make = trusted_column if of_source and is_checked else Column
+        return make(kind, pool, offsets, validity)
     wide = _from_buffer(buffers[1], np.dtype(np.int64), start, rows + 1, of_source)
     first, last = int(wide[0]), int(wide[-1])
     if last - first > _POOL_BYTES_MAX:

@@ -64,7 +64,8 @@ class DictionaryBatches:
             data: the rows, and maybe other columns.
             wanted: the columns and their plain types, to which others are cast; None: those of
                 `data`.
-            check: takes the name and the array of each column first, and may raise.
+            check: takes the name and the array of each column first, and raises if texts lie
+                outside its memory; without it, that is looked at here.
         """
         found = data.schema
         wanted = found if wanted is None else wanted
@@ -79,10 +80,10 @@ class DictionaryBatches:
             array = data.column(step.at)
             if check is not None:
                 check(step.name, array)
-            columns.append(self._column(array, step))
+            columns.append(self._column(array, step, is_checked=check is not None))
         return Batch(self._schema, columns, data.num_rows)
 
-    def _column(self, array: pa.Array, step: _Step) -> Column:
+    def _column(self, array: pa.Array, step: _Step, *, is_checked: bool) -> Column:
         what = f"column {step.name!r}"
         if step.is_coded:
             dictionary = self._texts_of(array, step.name, step.type)
@@ -90,7 +91,7 @@ class DictionaryBatches:
                 return _coded(array, dictionary, what)
         if step.cast is not None:
             array = array.cast(step.cast)
-        return column_from_arrow(array, step.type, what, of_source=True)
+        return column_from_arrow(array, step.type, what, of_source=True, is_checked=is_checked)
 
     def _texts_of(self, array: pa.DictionaryArray, name: str, kind: DataType) -> Dictionary | None:
         """Return the texts of an array; None if it is not worth its while to keep them coded."""

@@ -191,25 +191,26 @@ def word_at(pool, at):
     return value
 ''',
     "rest_of_text": '''
-def rest_of_text(pool, at, end):
-    """The bytes between, fewer than eight, as one word; none behind them is read."""
-    if end >= np.uint64(8):
-        word = word_at(pool, end - np.uint64(8))
-        return (word >> (np.uint64(56) - np.uint64(8) * (end - at))) >> np.uint64(8)
+def rest_of_text(pool, begin, size):
+    """The last eight of some bytes as one word, or all of fewer; none beside them is read."""
+    if size >= np.uint64(8):
+        return word_at(pool, begin + size - np.uint64(8))
     value = np.uint64(0)
-    for byte in range(end - at):
-        value |= np.uint64(pool[at + byte]) << (np.uint64(8) * byte)
+    for byte in range(size):
+        value |= np.uint64(pool[begin + byte]) << (np.uint64(8) * byte)
     return value
 ''',
     "row_of_text": '''
-def row_of_text(pool, begin, end, slots, keys, offsets):
-    """The row of a table that has these bytes as its key; -1 - place if none: there it would be."""
-    eight, hashed, at = np.uint64(8), end - begin, begin
-    while at + eight <= end:
-        hashed = (hashed ^ word_at(pool, at)) * np.uint64(0x9E3779B185EBCA87)
+def row_of_text(pool, begin, size, slots, keys, offsets):
+    """The row of a table that has these bytes as its key; -1 - place if none: there it would be.
+
+    Loops over words count, so that LLVM unrolls them where the size is a number.
+    """
+    eight, hashed, words = np.uint64(8), size, size // np.uint64(8)
+    for word in range(words):
+        hashed = (hashed ^ word_at(pool, begin + eight * word)) * np.uint64(0x9E3779B185EBCA87)
         hashed ^= hashed >> np.uint64(32)
-        at += eight
-    rest = rest_of_text(pool, at, end)
+    rest = rest_of_text(pool, begin, size)
     hashed = (hashed ^ rest) * np.uint64(0xC2B2AE3D27D4EB4F)
     hashed ^= hashed >> np.uint64(29)
     mask = np.uint64(len(slots) - 1)
@@ -217,12 +218,12 @@ def row_of_text(pool, begin, end, slots, keys, offsets):
     while slots[place] >= 0:
         row = np.uint64(slots[place])
         other = np.uint64(offsets[row])
-        if np.uint64(offsets[row + np.uint64(1)]) - other == end - begin:
-            at = begin
-            while at + eight <= end and word_at(pool, at) == word_at(keys, other):
-                at += eight
-                other += eight
-            if at + eight > end and rest_of_text(keys, other, other + (end - at)) == rest:
+        if np.uint64(offsets[row + np.uint64(1)]) - other == size:
+            differs = rest ^ rest_of_text(keys, other, size)
+            for word in range(words):
+                at = eight * word
+                differs |= word_at(pool, begin + at) ^ word_at(keys, other + at)
+            if differs == 0:
                 return np.int64(row)
         place = (place + np.uint64(1)) & mask
     return np.int64(-1) - np.int64(place)
@@ -230,7 +231,7 @@ def row_of_text(pool, begin, end, slots, keys, offsets):
     "code_of_text": '''
 def code_of_text(pool, begin, end, slots, texts, offsets, sizes):
     """The code of some bytes, which are added if they are new; -1 if there is no room for them."""
-    code = row_of_text(pool, begin, end, slots, texts, offsets)
+    code = row_of_text(pool, begin, end - begin, slots, texts, offsets)
     if code >= 0:
         return code
     count, size = np.uint64(sizes[0]), end - begin
@@ -259,7 +260,7 @@ def row_of_entry(known, entry, pool, begin, end, slots, keys, offsets):
     """The row of a table that has a dictionary's text as its key, which is found once."""
     row = known[entry]
     if row == np.int64(0x7FFFFFFFFFFFFFFF):
-        row = row_of_text(pool, begin, end, slots, keys, offsets)
+        row = row_of_text(pool, begin, end - begin, slots, keys, offsets)
         known[entry] = row
     return row
 ''',

@@ -134,6 +134,30 @@ def test_a_table_with_other_rows_is_looked_up_anew() -> None:
     assert found() == [2, 3]
 
 
+def test_keys_of_one_size_are_told_apart_by_each_byte_and_from_other_sizes() -> None:
+    keys = ["0123456789ab", "0123456789ac", "x123456789ab"]  # a word, and part of another
+    near = [f"{key[:at]}?{key[at + 1 :]}" for key in keys for at in range(12)]
+    texts = [*near, *keys, "", "0123456789a", "0123456789abc", *keys]
+    table = _table("s", "string", keys, "semi")
+    chain = CompiledChain([table], "compiled")
+    rows = Batch(Schema.of(s="string"), [Column.of(texts, DataType.parse("string"))], len(texts))
+
+    def found() -> list:
+        passed = chain.pass_through(rows)
+        assert passed is not None and passed.rows is not None
+        return passed.rows.column("s").to_pylist()
+
+    assert found() == [*keys, *keys]
+    lookup = table.lookup
+    assert isinstance(lookup, TableLookup) and lookup.key_bytes == 12
+    other = [["0123456789abc"], ["longer"], [None]]
+    schema = Schema.of(key="string", name="string", weight="float64")
+    made = [Column.of(one, field.type) for one, field in zip(other, schema, strict=True)]
+    table.add(Batch(schema, made, 1))
+    table.finish()
+    assert found() == [*keys, "0123456789abc", *keys]
+
+
 @pytest.mark.parametrize(
     ("keys", "rows_max", "why"),
     [
