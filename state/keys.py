@@ -332,14 +332,20 @@ def _decimal_residues(halves: Any, inverse_scale: Any) -> Any:
     cache=True,
 )
 def _counting_sort(instances: Any, parallelism: Any) -> Any:
-    counts = np.zeros(parallelism, dtype=np.int64)
+    counts = np.empty(parallelism, dtype=np.int64)  # numba compiles few functions of numpy's fast
+    next_place = np.empty(parallelism, dtype=np.int64)
     order = np.empty(len(instances), dtype=np.int64)
+    for instance in range(parallelism):
+        counts[instance] = 0
     for row in range(len(instances)):
         instance = instances[row]
         if instance < 0 or instance >= parallelism:
             return order, counts, row
         counts[instance] += 1
-    next_place = np.cumsum(counts) - counts
+    begin = 0
+    for instance in range(parallelism):
+        next_place[instance] = begin
+        begin += counts[instance]
     for row in range(len(instances)):
         instance = instances[row]
         order[next_place[instance]] = row

@@ -80,7 +80,8 @@ def njit_inner(function: Any, **options: Any) -> Any:
 
 def _compiled(function: Any, signature: object, *, cache: bool, **options: Any) -> Any:
     note_source(function)
-    dispatcher = numba.njit(cache=cache, **options)(function)
+    # Nothing here passes functions to C: a third of the wrappers that numba compiles is for that.
+    dispatcher = numba.njit(cache=cache, **{"no_cfunc_wrapper": True, **options})(function)
     count_compiling(dispatcher)
     if cache:
         load_quickly(dispatcher)

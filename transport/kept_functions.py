@@ -105,15 +105,41 @@ def _load_kept_versions_of(dispatcher: Any) -> None:
             dispatcher.disable_compile()  # as once it is compiled for its declared types
 
 
+def may_be_kept(dispatcher: Any) -> bool:
+    """Return whether there is a place to keep a function for other processes."""
+    return hasattr(dispatcher._cache, "_cache_file")
+
+
+def versions_are_kept(dispatcher: Any) -> bool:
+    """Return whether a version for this processor is kept of a function that may be."""
+    cache = dispatcher._cache
+    cache._cache_file._source_stamp = _stamp_of(cache)
+    machine = dispatcher.targetctx.codegen().magic_tuple()
+    return any(
+        version[1] == machine
+        for file in (cache._cache_file, _file_beside_source(cache))
+        if file is not None
+        for version in file._load_index()
+    )
+
+
 def _load_from_beside_source(cache: Any, signature: object, target: Any) -> object:
+    file = _file_beside_source(cache)
+    if file is None:  # looked up already
+        return None
+    kept = file.load(cache._index_key(signature, target.codegen()))
+    return None if kept is None else cache._impl.rebuild(target, kept)
+
+
+def _file_beside_source(cache: Any) -> Any:
+    """Return what is kept beside a function's source; None if that is where it is kept anyway."""
     folder = os.path.join(os.path.dirname(inspect.getfile(cache._py_func)), "__pycache__")
-    if folder == cache.cache_path:  # looked up already
+    if folder == cache.cache_path:
         return None
     file = IndexDataCacheFile(folder, cache._impl.filename_base, cache._cache_file._source_stamp)
     _tell_versions_apart(file)
     _forget_unreadable(file)
-    kept = file.load(cache._index_key(signature, target.codegen()))
-    return None if kept is None else cache._impl.rebuild(target, kept)
+    return file
 
 
 def treat_unusable_as_missing(dispatcher: object) -> None:

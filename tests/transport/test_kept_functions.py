@@ -35,7 +35,7 @@ from whale_ray.transport.compiling import njit
 def following(one):
     return one.number + 1
 
-@njit("int64(int64)", cache=True)
+@njit("int64(int64)", cache=True, no_cfunc_wrapper=False)
 def doubled(number):
     return 2 * number
 """
