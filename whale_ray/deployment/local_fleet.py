@@ -14,6 +14,7 @@ from ..control.fleet import Fleet, FleetEvent, MemberMessage, SnapshotTaken
 from ..plan.assignment import Assignment
 from ..transport.clock import Clock
 from ..worker.worker import Worker
+from .compiling_beside import compile_beside
 from .member_host import COMMANDS, MemberHost
 
 _PENDING_MAX = 64
@@ -38,6 +39,7 @@ class LocalFleet(Fleet):
 
     def start(self, assignment: Assignment) -> None:
         """Make the worker."""
+        compile_beside()
         self._host = MemberHost(0, Worker(0, assignment, self._clock, self._take))
 
     def _take(self, attempt: int, content: object) -> None:

@@ -407,8 +407,10 @@ def load() -> None:
     """Load what most jobs need: the engine, and operators with state, which load it when made."""
     from ...transport.kept_functions import load_kept_versions
     from ...transport.wire import codec
+    from ..compiling_beside import compile_beside
     from ..envelope import installed_versions
 
+    compile_beside()
     for name in _LOADED:
         import_module(name, __package__)
     for name in _COMPILED:
