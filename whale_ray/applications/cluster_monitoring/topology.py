@@ -14,11 +14,12 @@ from ...api.topology import Topology
 from ...operators.windows.specifications import window as time_window
 
 if TYPE_CHECKING:
+    from ...api.topology import Stream
     from ...operators.sinks.base import Sink
     from ...operators.sources.base import Source
     from ...operators.windows.durations import Duration
 
-__all__ = ["APPLICATION", "build"]
+__all__ = ["APPLICATION", "build", "mean_cpu"]
 
 APPLICATION = "cluster-monitoring"
 
@@ -43,8 +44,14 @@ def build(
     """
     topology = Topology(APPLICATION)
     stream = topology.source(samples, id="samples", event_time="event_time")
-    means = stream.group_by(time_window("event_time", window), "job_id").agg(
+    mean_cpu(stream, window=window, parallelism=parallelism).sink(sink, id="out")
+    return topology
+
+
+def mean_cpu(
+    samples: Stream, *, window: Duration = "2 seconds", parallelism: int | None = None
+) -> Stream:
+    """Return the mean CPU of each job in each window; arguments and columns as `build`."""
+    return samples.group_by(time_window("event_time", window), "job_id").agg(
         functions.avg("cpu_pct").alias("mean_cpu_pct"), id="means", parallelism=parallelism
     )
-    means.sink(sink, id="out")
-    return topology

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ...operators.sources.base import Source
     from ...transport.wire.batch import Batch
 
-__all__ = ["APPLICATION", "build"]
+__all__ = ["APPLICATION", "build", "notifications"]
 
 APPLICATION = "linear-road"
 
@@ -53,7 +53,13 @@ def build(reports: Source, sink: Sink, *, parallelism: int | None = None) -> Top
     """
     topology = Topology(APPLICATION)
     read = topology.source(reports, id="reports", event_time="time_s", event_time_unit="s")
-    positions = read.filter(col("type") == POSITION, id="positions").select(
+    notifications(read, parallelism=parallelism).sink(sink, id="out")
+    return topology
+
+
+def notifications(reports: Stream, *, parallelism: int | None = None) -> Stream:
+    """Return what vehicles are told as they enter a segment; arguments and columns as `build`."""
+    positions = reports.filter(col("type") == POSITION, id="positions").select(
         *(col(name).cast("int64").alias(name) for name in _NUMBERS)
     )
     moves = positions.key_by("vid").process(VehicleMoves, id="vehicles", parallelism=parallelism)
@@ -64,8 +70,7 @@ def build(reports: Source, sink: Sink, *, parallelism: int | None = None) -> Top
     )
     measured = _known(entries, _segments(positions, parallelism), "measured", parallelism)
     warned = _known(measured, _warnings(moves, parallelism), "warned", parallelism)
-    _tolls(warned).sink(sink, id="out")
-    return topology
+    return _tolls(warned)
 
 
 def _segments(positions: Stream, parallelism: int | None) -> Stream:

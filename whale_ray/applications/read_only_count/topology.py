@@ -13,10 +13,11 @@ from ... import functions
 from ...api.topology import Topology
 
 if TYPE_CHECKING:
+    from ...api.topology import Stream
     from ...operators.sinks.base import Sink
     from ...operators.sources.base import Source
 
-__all__ = ["APPLICATION", "build"]
+__all__ = ["APPLICATION", "build", "count_keys"]
 
 APPLICATION = "read-only-count"
 
@@ -33,15 +34,16 @@ def build(records: Source, sink: Sink, *, parallelism: int | None = None) -> Top
         InputError: the input lacks the column.
     """
     topology = Topology(APPLICATION)
-    counts = (
-        topology.source(records, id="records")
-        .group_by("key")
-        .agg(
-            functions.count().alias("occurrences"),
-            id="counts",
-            output_mode="append",
-            parallelism=parallelism,
-        )
-    )
-    counts.sink(sink, id="out")
+    stream = topology.source(records, id="records")
+    count_keys(stream, parallelism=parallelism).sink(sink, id="out")
     return topology
+
+
+def count_keys(records: Stream, *, parallelism: int | None = None) -> Stream:
+    """Return how often each key occurs; arguments and columns as `build`."""
+    return records.group_by("key").agg(
+        functions.count().alias("occurrences"),
+        id="counts",
+        output_mode="append",
+        parallelism=parallelism,
+    )

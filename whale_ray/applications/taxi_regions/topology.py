@@ -16,16 +16,18 @@ from ...operators.windows.specifications import window as time_window
 from .regions import NEW_YORK, CityBox
 
 if TYPE_CHECKING:
+    from ...api.topology import Stream
     from ...operators.sinks.base import Sink
     from ...operators.sources.base import Source
     from ...operators.windows.durations import Duration
 
-__all__ = ["APPLICATION", "READS", "build"]
+__all__ = ["APPLICATION", "LONG_MILES", "READS", "VENDOR", "build", "count_trips"]
 
 APPLICATION = "taxi-regions"
 
 READS = ("vendor_id", "pickup_time", "trip_distance", "pickup_longitude", "pickup_latitude")
-_VENDOR, _LONG_MILES = "VTS", 5
+VENDOR, LONG_MILES = "VTS", 5
+"""Whose trips count, and beyond which distance."""
 
 
 def build(
@@ -49,21 +51,31 @@ def build(
         InputError: the input is missing, or lacks a column.
     """
     topology = Topology(APPLICATION)
-    long_ones = (
-        topology.source(trips, id="trips", event_time="pickup_time")
-        .filter((col("vendor_id") == _VENDOR) & (col("trip_distance") > _LONG_MILES), id="long")
-        .filter(box.holds("pickup_longitude", "pickup_latitude"), id="inside")
+    stream = topology.source(trips, id="trips", event_time="pickup_time")
+    count_trips(stream, window=window, box=box, parallelism=parallelism).sink(sink, id="out")
+    return topology
+
+
+def count_trips(
+    trips: Stream,
+    *,
+    window: Duration = "2 seconds",
+    box: CityBox = NEW_YORK,
+    parallelism: int | None = None,
+) -> Stream:
+    """Return the long trips per region and window; arguments and columns as `build`."""
+    is_long = (col("vendor_id") == VENDOR) & (col("trip_distance") > LONG_MILES)
+    long_ones = trips.filter(is_long, id="long").filter(
+        box.holds("pickup_longitude", "pickup_latitude"), id="inside"
     )
     regions = long_ones.select(
         "pickup_time",
         "trip_distance",
         box.region("pickup_longitude", "pickup_latitude").alias("region"),
     )
-    busy = regions.group_by(time_window("pickup_time", window), "region").agg(
+    return regions.group_by(time_window("pickup_time", window), "region").agg(
         functions.count().alias("trips"),
         functions.avg("trip_distance").alias("mean_distance"),
         id="busy",
         parallelism=parallelism,
     )
-    busy.sink(sink, id="out")
-    return topology

@@ -11,16 +11,18 @@ import pyarrow.parquet as pq
 import pytest
 
 import whale_ray as whale
-from tests.whale_ray.lab.bench.streaming_rows import expected, in_order
+from tests.whale_ray.lab.bench.streaming_rows import assert_same, expected
 from whale_ray.configs.errors import JobError, ResourceError
 from whale_ray.lab.bench.streaming import handles, many_keys, suite
 from whale_ray.lab.bench.streaming.answers import Answer, answer_of
+from whale_ray.lab.bench.streaming.application_workloads import APPLICATIONS, LINEAR_ROAD
 from whale_ray.lab.bench.streaming.inputs import InputFiles, most_keys, stream_path
 from whale_ray.lab.bench.streaming.jobs import answer_of_job, build, run_in, state_peak_bytes
 from whale_ray.lab.bench.streaming.kept_cells import Cell, KeptCells
 from whale_ray.lab.bench.streaming.timing import Measured, Ran, measure
 from whale_ray.lab.bench.streaming.ways import WAYS
-from whale_ray.lab.bench.streaming.workloads import WORKLOADS, Workload, workload_named
+from whale_ray.lab.bench.streaming.workload import Workload
+from whale_ray.lab.bench.streaming.workloads import WORKLOADS, workload_named
 
 ON_COLUMNS = "keyed column process, two handles"
 ON_ROWS = "keyed row process, two handles"
@@ -36,12 +38,26 @@ def run_job(workload: Workload, folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.smoke
 @pytest.mark.parametrize(
-    "workload", [one for one in WORKLOADS if one.name != ON_COLUMNS], ids=lambda one: one.name
+    "workload",
+    [one for one in WORKLOADS if one.name != ON_COLUMNS and one not in APPLICATIONS],
+    ids=lambda one: one.name,
 )
 def test_a_job_makes_the_rows_of_its_query(workload: Workload, inputs: InputFiles) -> None:
     wanted = expected(workload.name, inputs.folder)
     names = set(wanted[0])
-    assert in_order(run_job(workload, inputs.folder), names) == in_order(wanted, names)
+    assert_same(run_job(workload, inputs.folder), wanted, names)
+
+
+@pytest.mark.parametrize("workload", APPLICATIONS, ids=lambda one: one.name)
+def test_an_application_makes_the_rows_of_its_query(workload: Workload, few: InputFiles) -> None:
+    wanted = expected(workload.name, few.folder)
+    assert_same(run_job(workload, few.folder), wanted, set(wanted[0]))
+
+
+def test_linear_road_has_tolls_and_accidents(few: InputFiles) -> None:
+    told = expected(LINEAR_ROAD, few.folder)
+    assert sum(row["toll"] > 0 for row in told) > 100
+    assert sum(row["accident_seg"] is not None for row in told) > 100
 
 
 def test_the_column_form_ends_with_the_totals_of_the_query(inputs: InputFiles) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from whale_ray.cli.main import main
 from whale_ray.configs.errors import ResourceError, UsageError
+from whale_ray.lab.bench.report import Aim, BenchRow
 from whale_ray.lab.bench.streaming import first_result, handles, many_keys, suite
 from whale_ray.lab.bench.streaming.answers import Answer
 from whale_ray.lab.bench.streaming.cells import found_by
@@ -18,13 +19,8 @@ from whale_ray.lab.bench.streaming.kept_cells import KeptCells
 from whale_ray.lab.bench.streaming.systems import SYSTEMS, System, system_named
 from whale_ray.lab.bench.streaming.timing import Measured
 from whale_ray.lab.bench.streaming.ways import WAYS
-from whale_ray.lab.bench.streaming.workloads import (
-    MAPPED,
-    MATRIX,
-    WORKLOADS,
-    Workload,
-    workload_named,
-)
+from whale_ray.lab.bench.streaming.workload import Workload
+from whale_ray.lab.bench.streaming.workloads import MAPPED, MATRIX, WORKLOADS, workload_named
 
 
 def without_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -119,6 +115,41 @@ def test_a_run_goes_on_with_the_cells_that_are_missing(
     assert asked == []
     run(both[:1], skew=1.0)
     assert asked == [("first", [MATRIX[0]]), ("second", [MATRIX[0]])]
+
+
+def test_a_part_without_cells_is_kept_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = BenchRow("calls", {"keys": 3}, 2.0, "us", aim=Aim("value", "at most", 3), also={"x": 1})
+    other = BenchRow("bytes", {}, 1.0, "GB/s")
+    measured: list[str] = []
+
+    def handles_of(_: bool) -> list[BenchRow]:
+        measured.append("handles")
+        return [row]
+
+    def hosts(_: InputFiles, notes: list[str]) -> list[BenchRow]:
+        measured.append("hosts")
+        notes.append("another answer")
+        return [other]
+
+    monkeypatch.setattr(suite, "write_inputs", lambda *_: None)
+    monkeypatch.setattr(suite, "_map", lambda *_: None)
+    monkeypatch.setattr(suite, "handle_rows", handles_of)
+    monkeypatch.setattr(suite, "host_rows", hosts)
+    path = tmp_path / "kept"
+    for part, rows in (("hosts", (other,)), ("handles", (row,)), ("hosts", (other,))):
+        report = suite.run(quick=True, only=part, resume=path)
+        assert report.rows == rows
+        assert ("another answer" in report.notes) == (part == "hosts")
+    assert suite.run(quick=True, only="handles", resume=path).rows == (row,)
+    assert measured == ["hosts", "handles"]
+
+
+def test_every_part_is_of_workloads_or_kept_as_a_whole(tmp_path: Path) -> None:
+    run = suite._StreamingRun(tmp_path, 1, 1, True, 1, KeptCells(None, {}), [])
+    alone = suite._alone(run, lambda: InputFiles(tmp_path, tmp_path, {}))
+    assert {*alone, "skew", *(one.part for one in WORKLOADS)} == set(suite.PARTS)
 
 
 def test_cells_of_another_run_are_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.whale_ray.lab.bench.streaming_rows import expected, in_order
+from tests.whale_ray.lab.bench.streaming_rows import assert_same, expected
 from whale_ray.lab.bench.peers.base import packages_of
 from whale_ray.lab.bench.streaming import batch_engines, bytewax_flows, spark_queries
 from whale_ray.lab.bench.streaming.answers import Answer, answer_of
@@ -72,7 +72,7 @@ def test_bytewax_makes_the_rows_of_the_query(
     wanted = expected(workload, few.folder)
     names = set(found[0])
     assert workload_named(workload).total in names
-    assert in_order(found, names) == in_order(wanted, names)
+    assert_same(found, wanted, names)
 
 
 @pytest.mark.skipif(
@@ -81,15 +81,15 @@ def test_bytewax_makes_the_rows_of_the_query(
 )
 @pytest.mark.parametrize("workload", batch_engines.POLARS)
 def test_polars_makes_the_rows_of_the_query(
-    workload: str, inputs: InputFiles, monkeypatch: pytest.MonkeyPatch
+    workload: str, few: InputFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(packages_of(batch_engines.POLARS_ENVIRONMENT)))
-    table: pa.Table = batch_engines.query_polars(workload, inputs.folder).to_arrow()
+    table: pa.Table = batch_engines.query_polars(workload, few.folder).to_arrow()
     found = table.to_pylist()
-    wanted = expected(workload, inputs.folder)
+    wanted = expected(workload, few.folder)
     names = set(wanted[0]) & set(found[0])
     assert workload_named(workload).total in names
-    assert in_order(found, names) == in_order(wanted, names)
+    assert_same(found, wanted, names)
 
 
 def test_spark_makes_the_rows_of_the_query(few: InputFiles, tmp_path: Path) -> None:
@@ -110,10 +110,11 @@ for workload in BATCH_QUERIES:
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     for workload in spark_queries.BATCH_QUERIES:
-        found = pd.read_pickle(tmp_path / f"{workload}.pickle").to_dict("records")
+        frame = pd.read_pickle(tmp_path / f"{workload}.pickle")
+        found = frame.astype(object).where(frame.notna(), None).to_dict("records")
         wanted = expected(workload, few.folder)
         names = set(wanted[0])
-        assert in_order(found, names) == in_order(wanted, names)
+        assert_same(found, wanted, names)
 
 
 def test_spark_counts_results_that_it_makes_with_all_columns(few: InputFiles) -> None:

@@ -24,7 +24,8 @@ from ..report import Aim, BenchRow, median
 from ..streaming.answers import Answer
 from ..streaming.inputs import InputFiles, write_inputs
 from ..streaming.jobs import answer_of_job, build
-from ..streaming.workloads import Workload, workload_named
+from ..streaming.workload import Workload
+from ..streaming.workloads import workload_named
 
 __all__ = ["rate_rows"]
 

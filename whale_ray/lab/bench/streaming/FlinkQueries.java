@@ -621,7 +621,7 @@ public class FlinkQueries {
             for (Iterator fields = columns.keySet().iterator(); fields.hasNext();) {
                 String field = (String) fields.next();
                 schema.column(field, (String) columns.get(field));
-                if (field.equals("date_time") || field.equals("event_time")) {
+                if (field.equals(((Map) job.get("times")).get(name))) {
                     schema.watermark(
                         field, field + " - INTERVAL '" + boundMs / 1000 + "' SECOND");
                 }

@@ -11,6 +11,7 @@ import org.apache.flink.table.data.TimestampData;
 import org.apache.flink.table.data.binary.BinaryStringData;
 import org.apache.flink.table.runtime.typeutils.InternalTypeInfo;
 import org.apache.flink.table.types.logical.BigIntType;
+import org.apache.flink.table.types.logical.DoubleType;
 import org.apache.flink.table.types.logical.LogicalType;
 import org.apache.flink.table.types.logical.RowType;
 import org.apache.flink.table.types.logical.TimestampType;
@@ -26,22 +27,30 @@ import org.apache.parquet.hadoop.util.HadoopInputFile;
 import org.apache.parquet.schema.MessageType;
 
 /**
- * The input of FlinkQueries: whole numbers, texts, and times in microseconds, as rows of Flink's
- * tables. A stream is a Parquet file, of which every instance reads its share of the row groups,
- * column by column; or a file for each column, of which it maps its share of the blocks into memory.
+ * The input of FlinkQueries: numbers, texts, and times in microseconds, as rows of Flink's tables. A
+ * stream is a Parquet file, of which every instance reads its share of the row groups, column by
+ * column; or a file for each column (none of fractions), of which it maps its share of the blocks
+ * into memory.
  */
 public class FlinkSources {
     static final int NUMBER = 0;
     static final int TEXT = 1;
     static final int TIME = 2;
+    static final int FRACTION = 3;
 
     static int kind(String type) {
+        if (type.equals("DOUBLE")) {
+            return FRACTION;
+        }
         return type.equals("BIGINT") ? NUMBER : type.equals("STRING") ? TEXT : TIME;
     }
 
     static LogicalType type(String name) {
         if (name.equals("BIGINT")) {
             return new BigIntType();
+        }
+        if (name.equals("DOUBLE")) {
+            return new DoubleType();
         }
         return name.equals("STRING") ? (LogicalType) new VarCharType(VarCharType.MAX_LENGTH)
             : (LogicalType) new TimestampType(3);
@@ -138,6 +147,8 @@ public class FlinkSources {
                     ColumnReader column = columns[i];
                     if (kinds[i] == NUMBER) {
                         made.setField(i, Long.valueOf(column.getLong()));
+                    } else if (kinds[i] == FRACTION) {
+                        made.setField(i, Double.valueOf(column.getDouble()));
                     } else if (kinds[i] == TEXT) {
                         made.setField(
                             i, BinaryStringData.fromBytes(column.getBinary().getBytes()));

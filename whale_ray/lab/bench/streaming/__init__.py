@@ -2,8 +2,8 @@
 
 `workloads` has what is run, `systems` who runs it, each in a process of its own (`__main__`). A
 system reads the file, computes, and drops what it found; the time of the first run is apart from
-that of later ones. Further parts: what a call of a handle costs (`handles`), and what rows out of
-order and late ones cost (`disorder`).
+that of later ones. Further parts: what a call of a handle costs (`handles`), what rows out of order
+and late ones cost (`disorder`), and others on whale-ray alone (`suite.PARTS`).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from .inputs import InputFiles
 from .kept_cells import Cell, KeptCells
 from .systems import System
 from .timing import Measured
-from .workloads import Workload
+from .workload import Workload
 
 __all__ = ["Found", "found_by", "measured"]
 

@@ -20,7 +20,15 @@ from ....configs.errors import ResourceError
 from ..peers.base import NOT_INSTALLED
 from ..peers.flink import is_installed, java_command, spark_jars
 from .answers import Answer
-from .inputs import AT_SAME_RATE, bound_ms, campaigns_by_ad
+from .application_workloads import (
+    CLUSTER,
+    LONG_TRIPS,
+    READ_ONLY,
+    READ_ONLY_ZIPF,
+    REGION,
+    TAXI,
+)
+from .inputs import AT_SAME_RATE, bound_ms, campaigns_by_ad, event_time_of
 from .timing import Ran, Runner
 from .workloads import workload_named
 
@@ -57,6 +65,11 @@ _HOPPING_COUNTS = (
     "SELECT auction, count(*) AS num, window_start, window_end"
     f" FROM {_HOPPING} GROUP BY auction, window_start, window_end"
 )
+
+
+def _read_only(stream: str) -> Program:
+    return Program("", 0, f"SELECT `key`, count(*) AS occurrences FROM {stream} GROUP BY `key`")
+
 
 PROGRAMS = {
     "keyed row process, two handles": Program("spent", 1),
@@ -155,11 +168,32 @@ PROGRAMS = {
         " DESCRIPTOR(event_time), INTERVAL '10' SECOND))"
         " GROUP BY campaign_id, window_start, window_end",
     ),
+    CLUSTER: Program(
+        "",
+        0,
+        "SELECT job_id, window_start, avg(cpu_pct) AS mean_cpu_pct FROM TABLE(TUMBLE(TABLE samples,"
+        " DESCRIPTOR(event_time), INTERVAL '2' SECOND)) GROUP BY job_id, window_start, window_end",
+    ),
+    READ_ONLY: _read_only("records"),
+    READ_ONLY_ZIPF: _read_only("zipf_records"),
+    TAXI: Program(
+        "",
+        0,
+        f"SELECT {REGION} AS region, window_start, count(*) AS trips,"
+        " avg(trip_distance) AS mean_distance FROM TABLE(TUMBLE(TABLE trips,"
+        f" DESCRIPTOR(pickup_time), INTERVAL '2' SECOND)) WHERE {LONG_TRIPS}"
+        f" GROUP BY {REGION}, window_start, window_end",
+    ),
 }
 """Workload → its program; `ad_views` is made of `events` by FlinkQueries."""
 
-_TYPES = dict.fromkeys(("date_time", "event_time", "expires"), "TIMESTAMP(3)")
-_TEXTS = ("ad_id", "event_type", "extra", "name")
+_TYPES = {
+    **dict.fromkeys(("date_time", "event_time", "expires", "pickup_time"), "TIMESTAMP(3)"),
+    **dict.fromkeys(("ad_id", "event_type", "extra", "name", "vendor_id"), "STRING"),
+    **dict.fromkeys(("cpu_pct", "trip_distance"), "DOUBLE"),
+    **dict.fromkeys(("pickup_longitude", "pickup_latitude"), "DOUBLE"),
+}
+"""Column → its type, where it is not BIGINT."""
 
 
 def missing() -> str | None:
@@ -190,9 +224,10 @@ def _runner(
         "mapped": mapped,
         "workers": workers,
         "streams": {
-            stream: {column: _type(column) for column in columns}
+            stream: {column: _TYPES.get(column, "BIGINT") for column in columns}
             for stream, columns in one.reads.items()
         },
+        "times": {stream: event_time_of(stream) for stream in one.reads} if one.timed else {},
         "max_out_of_order_ms": max(map(bound_ms, one.reads)),
         "campaigns": campaigns_by_ad(folder) if "events" in one.reads else None,
     }
@@ -203,10 +238,6 @@ def _runner(
         return Ran(found["seconds"], found["cpu_s"], answer)
 
     return run
-
-
-def _type(column: str) -> str:
-    return "STRING" if column in _TEXTS else _TYPES.get(column, "BIGINT")
 
 
 def _ask(job: str) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from ....api.submission import submit
 from ..report import BenchRow
 from .inputs import InputFiles
 from .jobs import answer_of_job, build
-from .workloads import Workload, workload_named
+from .workload import Workload
+from .workloads import workload_named
 
 __all__ = ["host_rows"]
 

@@ -1,7 +1,7 @@
-"""The input: the streams of NEXMark, of Slash's NEXMark (`nb_…`) and of Yahoo in Parquet files.
+"""The input: the streams of the applications in Parquet files, Slash's NEXMark as `nb_…`.
 
 All systems read these. Times are whole milliseconds, the resolution of Flink's event time, in
-columns of microseconds.
+columns of microseconds; those of Linear Road are whole seconds in a column of numbers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from ....applications.slash_nexmark.schemas import SCHEMAS as SLASH_SCHEMAS
 from ....applications.slash_nexmark.settings import SlashNexmarkSettings
 from ....applications.yahoo import generator as yahoo
 from ....applications.yahoo.settings import YahooSettings
+from .application_streams import EVENT_TIMES, SECONDS, application_streams, in_milliseconds
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -34,8 +35,10 @@ __all__ = [
     "bound_ms",
     "campaigns_by_ad",
     "event_time_of",
+    "event_time_unit_of",
     "most_keys",
     "stream_path",
+    "write_applications",
     "write_inputs",
     "write_skewed",
 ]
@@ -77,12 +80,18 @@ def stream_path(folder: Path, stream: str) -> Path:
 
 def bound_ms(stream: str) -> int:
     """Return by how much a row of a stream may be behind the ones before it."""
-    return 0 if stream == _EVENTS or stream.startswith("nb_") else MAX_OUT_OF_ORDER_MS
+    in_order = stream == _EVENTS or stream in EVENT_TIMES or stream.startswith("nb_")
+    return 0 if in_order else MAX_OUT_OF_ORDER_MS
 
 
 def event_time_of(stream: str) -> str:
     """Return the name of a stream's column of event times."""
-    return "event_time" if stream == _EVENTS else "date_time"
+    return EVENT_TIMES.get(stream, "event_time" if stream == _EVENTS else "date_time")
+
+
+def event_time_unit_of(stream: str) -> Literal["s"] | None:
+    """Return the unit of a stream's event times; None if they are timestamps."""
+    return "s" if stream in SECONDS else None
 
 
 def write_inputs(
@@ -139,6 +148,16 @@ def write_skewed(folder: Path, events: int, zipf: float) -> InputFiles:
     return InputFiles(folder, folder, rows)
 
 
+def write_applications(folder: Path, events: int) -> InputFiles:
+    """Write the streams of the other applications; see `application_streams`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = {
+        name: _write(parts, stream_path(folder, name))
+        for name, parts in application_streams(events).items()
+    }
+    return InputFiles(folder, folder, rows)
+
+
 def campaigns_by_ad(folder: Path) -> dict[str, str]:
     """Return the campaign of each of Yahoo's advertisements."""
     import pyarrow.parquet as pq
@@ -179,20 +198,15 @@ def _distinct_by_group(
 def _skewable(events: int, zipf: float) -> dict[str, Iterator[pa.Table]]:
     """Return the streams whose keys may be skewed."""
     settings = SlashNexmarkSettings(events=events, zipf=zipf)
-    found = {f"nb_{name}": _in_milliseconds(slash.tables(name, settings)) for name in SLASH_SCHEMAS}
+    found = {
+        f"nb_{name}": in_milliseconds(slash.tables(name, settings), "date_time")
+        for name in SLASH_SCHEMAS
+    }
     return {_EVENTS: _yahoo_tables(events, zipf), **found}
 
 
 def _nexmark_tables(stream: str, events: int) -> Iterator[pa.Table]:
-    return _in_milliseconds(nexmark.tables(stream, NexmarkSettings(events=events)))
-
-
-def _in_milliseconds(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    import pyarrow.compute as pc
-
-    for table in tables:
-        times: Any = pc.floor_temporal(table["date_time"], unit="millisecond")
-        yield table.set_column(table.schema.get_field_index("date_time"), "date_time", times)
+    return in_milliseconds(nexmark.tables(stream, NexmarkSettings(events=events)), "date_time")
 
 
 def _yahoo_tables(events: int, zipf: float) -> Iterator[pa.Table]:

@@ -14,7 +14,7 @@ from .answers import Answer, Tally, answer_of
 from .inputs import MAX_OUT_OF_ORDER_MS
 from .timing import Ran
 from .ways import Way
-from .workloads import FileStreams, Workload
+from .workload import FileStreams, Workload
 
 if TYPE_CHECKING:
     from ....api.job import Job

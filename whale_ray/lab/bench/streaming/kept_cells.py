@@ -1,21 +1,23 @@
-"""Cells that were measured, kept in a file: a run that was interrupted goes on with the others.
+"""What was measured, kept in a file: a run that was interrupted goes on with the rest.
 
-A file has one JSON object a line: first the conditions, then the cells, in the order of their ends.
+A file has one JSON object a line: first the conditions, then cells, and parts of the suite that
+have none, in the order of their ends.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ....configs.errors import ResourceError, UsageError
+from ..report import Aim, BenchRow
 from .answers import Answer
 from .timing import Measured
 
-__all__ = ["Cell", "KeptCells"]
+__all__ = ["Cell", "KeptCells", "KeptPart"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +29,16 @@ class Cell:
     skew: float
 
 
+@dataclass(frozen=True, slots=True)
+class KeptPart:
+    """What a part of the suite that has no cells reports, as a whole."""
+
+    rows: Sequence[BenchRow]
+    notes: Sequence[str]
+
+
 class KeptCells:
-    """The cells of a run, in memory, and in a file if there is one.
+    """The cells and parts of a run, in memory, and in a file if there is one.
 
     Args:
         path: of the file, which is made if need be; None keeps nothing.
@@ -42,6 +52,7 @@ class KeptCells:
     def __init__(self, path: Path | None, conditions: Mapping[str, Any]) -> None:
         self._path = path
         self._cells: dict[Cell, Measured] = {}
+        self._parts: dict[str, KeptPart] = {}
         if path is None:
             return
         try:
@@ -59,9 +70,12 @@ class KeptCells:
 
     def _take(self, path: Path, lines: list[str], conditions: dict[str, Any]) -> None:
         try:
-            there, *cells = map(json.loads, lines)
+            there, *others = map(json.loads, lines)
             found = there["conditions"]
-            for one in cells:
+            for one in others:
+                if "part" in one:
+                    self._parts[one["part"]] = KeptPart([*map(_row, one["rows"])], one["notes"])
+                    continue
                 answer = Answer(**one["measured"].pop("answer"))
                 self._cells[Cell(**one["cell"])] = Measured(**one["measured"], answer=answer)
         except (ValueError, KeyError, TypeError) as error:
@@ -80,7 +94,23 @@ class KeptCells:
     def add(self, cell: Cell, measured: Measured) -> None:
         """Keep a cell."""
         self._cells[cell] = measured
+        self._append({"cell": asdict(cell), "measured": asdict(measured)})
+
+    def part(self, name: str) -> KeptPart | None:
+        """Return what a part has reported, or None."""
+        return self._parts.get(name)
+
+    def add_part(self, name: str, part: KeptPart) -> None:
+        """Keep a part."""
+        self._parts[name] = part
+        self._append({"part": name, **asdict(part)})
+
+    def _append(self, entry: Mapping[str, Any]) -> None:
         if self._path is not None:
-            line = json.dumps({"cell": asdict(cell), "measured": asdict(measured)})
             with self._path.open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
+                file.write(json.dumps(entry) + "\n")
+
+
+def _row(values: dict[str, Any]) -> BenchRow:
+    aim = values.pop("aim")
+    return BenchRow(**values, aim=None if aim is None else Aim(**aim))

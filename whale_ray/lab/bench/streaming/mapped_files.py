@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from .inputs import stream_path
 
 if TYPE_CHECKING:
-    from .workloads import Workload
+    from .workload import Workload
 
 __all__ = ["column_path", "map_for_flink", "map_streams", "mapped_bytes", "mapped_path"]
 

@@ -16,6 +16,16 @@ from typing import Any
 
 from ....transport.clock import SystemClock
 from .answers import Answer
+from .application_workloads import (
+    CLUSTER,
+    LINEAR_ROAD,
+    LONG_TRIPS,
+    NOTIFICATIONS,
+    READ_ONLY,
+    READ_ONLY_ZIPF,
+    REGION,
+    TAXI,
+)
 from .inputs import ADS, AT_SAME_RATE, bound_ms, event_time_of, stream_path
 from .timing import Ran, Runner
 from .workloads import workload_named
@@ -75,6 +85,17 @@ QUERIES = {
         "events JOIN ads USING (ad_id) WHERE event_type = 'view'",
         "views",
     ),
+    CLUSTER: (
+        "SELECT job_id, window(event_time, '2 seconds').start AS window_start,"
+        " avg(cpu_pct) AS mean_cpu_pct FROM samples"
+        " GROUP BY window(event_time, '2 seconds'), job_id"
+    ),
+    TAXI: (
+        "SELECT region, window(pickup_time, '2 seconds').start AS window_start,"
+        " count(*) AS trips, avg(trip_distance) AS mean_distance"
+        f" FROM (SELECT *, {REGION} AS region FROM trips WHERE {LONG_TRIPS})"
+        " GROUP BY window(pickup_time, '2 seconds'), region"
+    ),
 }
 """Workload → its query, over the streams' names and `ads`."""
 
@@ -102,6 +123,9 @@ BATCH_QUERIES = {
         " (SELECT window(date_time, '10 seconds').start AS start, max(price) AS price"
         " FROM bids GROUP BY window(date_time, '10 seconds')) AS top USING (start, price)"
     ),
+    READ_ONLY: workload_named(READ_ONLY).sql,
+    READ_ONLY_ZIPF: workload_named(READ_ONLY_ZIPF).sql,
+    LINEAR_ROAD: NOTIFICATIONS,
 }
 """As `QUERIES`, with those that Structured Streaming 3.5 cannot run on streams."""
 

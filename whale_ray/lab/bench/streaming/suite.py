@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from ..report import BenchReport, BenchRow, describe_machine
 from . import pictures
 from .aggregating_loops import aggregating_loop_rows
 from .aims import TARGETS
+from .application_workloads import APPLICATIONS
 from .bandwidth import bandwidth_rows
 from .cells import Found, found_by
 from .disorder import disorder_rows
@@ -23,17 +24,19 @@ from .hosts import host_rows
 from .inputs import (
     InputFiles,
     most_keys,
+    write_applications,
     write_inputs,
     write_skewed,
 )
 from .jobs import build, state_peak_bytes
-from .kept_cells import Cell, KeptCells
+from .kept_cells import Cell, KeptCells, KeptPart
 from .loops import loop_rows
 from .many_keys import many_keys_rows
 from .mapped_files import map_for_flink, map_streams, mapped_bytes
 from .systems import SYSTEMS
 from .timing import Measured
-from .workloads import MAPPED, MATRIX, WORKLOADS, Workload, workload_named
+from .workload import Workload
+from .workloads import MAPPED, MATRIX, WORKLOADS, workload_named
 
 __all__ = ["PARTS", "run"]
 
@@ -51,6 +54,7 @@ PARTS = (
     "nexmark",
     "slash",
     "yahoo",
+    "applications",
     "skew",
     "handles",
     "disorder",
@@ -60,7 +64,7 @@ PARTS = (
     "first-result",
     "bandwidth",
 )
-"""What `--only` chooses from; the first five are those of the workloads."""
+"""What `--only` chooses from; the first six are those of the workloads."""
 
 _OURS = "whale-ray, 1 worker"
 _MAPPED = frozenset(system.name for system in SYSTEMS if system.mapped)
@@ -73,6 +77,8 @@ class _StreamingRun:
     folder: Path
     events: int
     repetitions: int
+    quick: bool
+    cores: int
     kept: KeptCells
     notes: list[str]
 
@@ -105,10 +111,8 @@ def run(
     with tempfile.TemporaryDirectory(prefix="whale-ray-") as folder:
         notes = list(_notes(repetitions))
         kept = KeptCells(resume, conditions)
-        made = _StreamingRun(Path(folder), events, repetitions, kept, notes)
-        rows = _rows(made, parts, quick)
-        if "bandwidth" in parts:
-            rows += bandwidth_rows(machine.cores, quick)
+        made = _StreamingRun(Path(folder), events, repetitions, quick, machine.cores, kept, notes)
+        rows = _rows(made, parts)
     if plots is not None:
         pictures.draw(plots, rows)
     command = ["whale-ray bench streaming", *(["--quick"] if quick else [])]
@@ -121,8 +125,8 @@ def run(
     )
 
 
-def _rows(run: _StreamingRun, parts: tuple[str, ...], quick: bool) -> list[BenchRow]:
-    """Return the rows of all parts over streams, whose files are written when they are needed."""
+def _rows(run: _StreamingRun, parts: tuple[str, ...]) -> list[BenchRow]:
+    """Return the rows of all parts; the files of streams are written when they are needed."""
 
     @cache
     def inputs() -> InputFiles:
@@ -130,28 +134,55 @@ def _rows(run: _StreamingRun, parts: tuple[str, ...], quick: bool) -> list[Bench
         _map(made, MAPPED)
         return made
 
+    @cache
+    def applications() -> InputFiles:
+        return write_applications(run.folder / "applications", run.events)
+
     rows: list[BenchRow] = []
-    workloads = tuple(workload for workload in WORKLOADS if workload.part in parts)
+    workloads = tuple(one for one in WORKLOADS if one.part in parts and one not in APPLICATIONS)
     if workloads:
         rows += _compared(run, workloads, 0.0, inputs)
+    if "applications" in parts:
+        rows += _compared(run, APPLICATIONS, 0.0, applications)
     if "skew" in parts:
-        for skew in QUICK_SKEWS if quick else SKEWS:
+        for skew in QUICK_SKEWS if run.quick else SKEWS:
             rows += _compared(run, tuple(map(workload_named, MATRIX)), skew, _skewed(run, skew))
-    if workloads or "skew" in parts:
+    if rows:
         run.notes.extend(_absent())
-    if "handles" in parts:
-        rows += handle_rows(quick)
-    if "disorder" in parts:
-        rows += disorder_rows(inputs(), run.repetitions)
-    if "hosts" in parts:
-        rows += host_rows(inputs(), run.notes)
-    if "loops" in parts:
-        rows += [*loop_rows(quick), *aggregating_loop_rows(quick)]
-    if "many-keys" in parts:
-        rows += many_keys_rows(quick)
-    if "first-result" in parts:
-        rows += first_result_rows(quick)
+    for name, measure in _alone(run, inputs).items():
+        if name in parts:
+            rows += _kept_rows(run, name, measure)
     return rows
+
+
+def _alone(
+    run: _StreamingRun, inputs: Callable[[], InputFiles]
+) -> dict[str, Callable[[], list[BenchRow]]]:
+    """Return the parts on whale-ray alone."""
+    quick = run.quick
+    return {
+        "handles": lambda: handle_rows(quick),
+        "disorder": lambda: disorder_rows(inputs(), run.repetitions),
+        "hosts": lambda: host_rows(inputs(), run.notes),
+        "loops": lambda: [*loop_rows(quick), *aggregating_loop_rows(quick)],
+        "many-keys": lambda: many_keys_rows(quick),
+        "first-result": lambda: first_result_rows(quick),
+        "bandwidth": lambda: bandwidth_rows(run.cores, quick),
+    }
+
+
+def _kept_rows(
+    run: _StreamingRun, name: str, measure: Callable[[], list[BenchRow]]
+) -> Sequence[BenchRow]:
+    """Return the rows of a part that has no cells: what is kept of it, or measured now."""
+    found = run.kept.part(name)
+    if found is None:
+        known = len(run.notes)
+        rows = measure()
+        run.kept.add_part(name, KeptPart(rows, run.notes[known:]))
+        return rows
+    run.notes.extend(found.notes)
+    return found.rows
 
 
 def _skewed(run: _StreamingRun, skew: float) -> Callable[[], InputFiles]:
@@ -310,6 +341,8 @@ def _best_s(by_system: Mapping[str, Measured], *, mapped: bool) -> float:
 
 
 def _state(workload: Workload, inputs: InputFiles) -> dict[str, Any]:
+    if workload.key is None:
+        return {}
     peak_bytes = state_peak_bytes(build(workload, inputs.folder))
     stream = next(iter(workload.reads))
     keys = most_keys(inputs.folder, stream, workload.key, workload.window_s)
