@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Sequence
 
@@ -89,4 +90,5 @@ def _print_line(text: str, *, to_errors: bool = False) -> None:
 
 
 if __name__ == "__main__":
+    logging.disable(logging.WARNING)  # who is hit by a fault that a scenario injects, says so
     sys.exit(main())

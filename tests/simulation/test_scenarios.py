@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.scenarios import epochs, merging, store, tasks
+from tests.simulation.scenarios import epoch_stages, epochs, merging, store, tasks
 from tests.simulation.scenarios.multicast import Play
 from tests.simulation.seeds import (
     SCENARIOS,
@@ -32,6 +32,8 @@ from tests.simulation.seeds import (
     seeds_of_file,
 )
 from tests.simulation.simulator import Simulator
+from whale_ray.control.epoch_progress import EpochProgress
+from whale_ray.control.epoch_session import EpochSession
 from whale_ray.multicast.floors import Acknowledgement, SourceFloors
 from whale_ray.multicast.read_plan import Span
 from whale_ray.multicast.switch_messages import PlannedMove
@@ -76,6 +78,17 @@ BLOCK = 25
 SEEDS_TO_CATCH = dict.fromkeys(SEEDS, 100) | {"moving": 200, "multicast": 500, "epochs": 500}
 SEEDS_TO_CATCH |= dict.fromkeys(("store", "tasks", "merging"), 1_000)
 BASE = fresh_base()
+CONTROLLER_STEPS = (
+    "InjectMarker",
+    "EpochForgotten",
+    "WriteManifest",
+    "EpochDurable",
+    "CommitEpoch",
+    "ReleaseEpoch",
+    "write down",
+    "start",
+)
+"""What the controller of the scenario "epochs" does; it is killed before any of it."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -156,7 +169,13 @@ def test_the_epochs_scenario_covers_all_of_its_events():
         stopped += any(one.stopped for one in job.participants.values())
     for phase in EpochPhase:
         assert seen[f"killed while {phase.name}"] >= 2, phase
-    assert seen["ForgetEpoch"] > 50
+        assert seen[f"controller killed while {phase.name}"] >= 3, phase
+    for step in CONTROLLER_STEPS:
+        assert seen[f"controller killed at {step}"] >= 1, step
+    assert seen["workers killed while BEGUN"] > 5
+    assert seen["killed while there is no controller"] > 2
+    assert seen["command lost"] > 2
+    assert seen["EpochForgotten"] > 100
     assert seen["ReleaseEpoch"] > 100
     assert seen["CommitEpoch"] > seen["ReleaseEpoch"]
     assert stopped > 2
@@ -248,7 +267,7 @@ def keep_what_a_dead_relay_was_told(watermarks: WatermarkExchange, host: int) ->
     """Send its successor only what changes from now on."""
 
 
-def pass_on_one_by_one(participant: epochs.Participant, marker: epochs.Marker) -> None:
+def pass_on_one_by_one(participant: epoch_stages.Participant, marker: epoch_stages.Marker) -> None:
     """Let the producers of a participant go on before the markers of all of them are written."""
     PASS_ON(participant, marker)
     for ring in participant.outputs:
@@ -279,6 +298,10 @@ def count_what_is_forgotten(coordinator: EpochCoordinator, *arguments: Any) -> l
 def resume_without_a_commit(coordinator: EpochCoordinator, epoch: int) -> list[Action]:
     coordinator.counted = epoch
     return []
+
+
+def forget_what_counted(session: EpochSession, progress: EpochProgress) -> None:
+    INHERIT(session, replace(progress, restore=None))
 
 
 def count_the_end_for_every_epoch(coordinator: EpochCoordinator, epoch: int) -> dict[Any, Any]:
@@ -355,7 +378,8 @@ def pass_watermarks_on_before_groups(partial: PartialNode, watermark_ns: int) ->
     ADVANCE(partial, watermark_ns)
 
 
-PASS_ON = epochs.Participant.pass_on
+INHERIT = EpochSession.inherit
+PASS_ON = epoch_stages.Participant.pass_on
 ADVANCE = PartialNode.advance
 REMOVABLE_CHUNKS = retention.removable_chunks
 KEPT_MANIFESTS = retention.kept_manifests
@@ -379,13 +403,14 @@ FAULTS: list[tuple[str, type | ModuleType, str, Callable[..., Any]]] = [
     ("multicast", SourceFloors, "acknowledge", forget_pinned_floors),
     ("multicast", SwitchVertex, "_move", move_without_a_cut),
     ("multicast", WatermarkExchange, "forget", keep_what_a_dead_relay_was_told),
-    ("epochs", epochs.Participant, "pass_on", pass_on_one_by_one),
+    ("epochs", epoch_stages.Participant, "pass_on", pass_on_one_by_one),
     ("epochs", EpochAligner, "waits", read_on_behind_the_marker),
     ("epochs", EpochAligner, "forget", remember_what_is_forgotten),
     ("epochs", EpochCoordinator, "_write_if_whole", commit_before_the_manifest),
     ("epochs", EpochCoordinator, "_forget", count_what_is_forgotten),
     ("epochs", EpochCoordinator, "resume", resume_without_a_commit),
     ("epochs", EpochCoordinator, "_ended_before", count_the_end_for_every_epoch),
+    ("epochs", EpochSession, "inherit", forget_what_counted),
     ("store", checkpoint_store, "removable_chunks", remove_what_the_newest_does_not_list),
     ("store", checkpoint_store, "removable_chunks", remove_what_is_young),
     ("store", checkpoint_store, "kept_manifests", keep_durable_ones_alone),

@@ -119,7 +119,7 @@ class EpochSession:
         self._coordinator: EpochCoordinator | None = None
         self._last = 0
         self._ended: dict[events.Participant, events.ParticipantEnded] = {}
-        self._inherited: EpochProgress | None = None
+        self._is_inherited = False
         self._begun_ns: int | None = None
         self._is_stop = False
         self._told: list[EpochCounted | EpochsOver | EpochsFailed] = []
@@ -157,7 +157,8 @@ class EpochSession:
 
     def inherit(self, progress: EpochProgress) -> None:
         """Continue for a controller that failed, in the attempt that it led."""
-        self._inherited, self._last = progress, progress.last
+        self._is_inherited, self._last = True, progress.last
+        self._ended = dict(progress.ended)
         if progress.stops:
             self.savepoints.stop()
         if progress.restore is not None:
@@ -170,7 +171,7 @@ class EpochSession:
         if attempt == self._attempt:
             return
         self._attempt = attempt
-        self._ended.clear()
+        is_inherited, self._is_inherited = self._is_inherited, False
         self._told.clear()
         point = self.writer.restore_point
         restored = 0 if point is None else point.epoch
@@ -184,17 +185,21 @@ class EpochSession:
             name=self._name,
         )
         self._coordinator = coordinator
-        inherited, self._inherited = self._inherited, None
-        if inherited is not None and self._last > restored:
+        if is_inherited and self._last > restored:
             self._tell(EpochForgotten(self._last))  # its snapshots went to the former controller
         if restored:
             self._perform(coordinator.resume(restored), now_ns)
         self.savepoints.request_again()
-        for ended in () if inherited is None else inherited.ended.values():
+        for ended in tuple(self._ended.values()):
             self._handle(ended, now_ns)
 
     def end(self) -> None:
-        """Record that no attempt runs; nothing that is under way matters any more."""
+        """Record that no attempt runs; nothing that is under way matters any more.
+
+        Nor has anything ended in the next one, for a successor that begins before it runs.
+        """
+        self._ended.clear()
+        self._is_inherited = False
         self._attempt, self._coordinator, self._under_way = -1, None, None
         self.writer.forget()
 

@@ -430,3 +430,21 @@ def test_a_savepoint_is_found_by_who_asked_for_it() -> None:
         assert (manifest.savepoint, manifest.stopped) == (True, False)
         assert job.session.savepoints.place_of(number) == job.session.writer.place
         job.session.writer.close()
+
+
+def test_who_has_ended_is_written_down_whole_and_for_its_attempt_alone() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(folder)
+        job.turn(0)
+        for worker, participant in enumerate(job.participants):
+            ended = events.ParticipantEnded((0, worker), 0, participant.snapshot(1))
+            job.session.take(MemberMessage(worker, 0, ended), 0)
+        written: list[EpochProgress] = []
+        job.write_down = lambda: written.append(job.session.progress)  # type: ignore[method-assign]
+        job.lose_controller(0)
+        job.turn(0)
+        assert [len(progress.ended) for progress in written] == [WORKERS] * len(written)
+        assert written, "the successor may fail at any of them"
+        job.session.end()
+        assert not job.session.progress.ended, "and may fail before the next attempt runs"
+        job.session.writer.close()
