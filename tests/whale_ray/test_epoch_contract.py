@@ -38,7 +38,7 @@ def test_100_000_rows_are_in_files_once_whatever_fails(tmp_path: Path) -> None:
     def make() -> whale.sinks.Sink:
         return whale.sinks.parquet(next(folders))
 
-    check_sink(make, read_parquet, ids=100_000, failure_rates=(0.0, 0.3))
+    check_sink(make, read_parquet, ids=100_000, failure_rates=(0.0, 0.1, 0.3))
 
 
 @pytest.mark.parametrize("make", [ray_dataset_sink, spark_sink])
@@ -46,7 +46,7 @@ def test_results_for_ray_and_spark_are_there_once(make: Callable[[], whale.sinks
     def read(sink: Any) -> Iterator[Mapping[str, Any]]:
         return read_parquet(sink.files)
 
-    check_sink(lambda: make().configured(Settings()), read)
+    check_sink(lambda: make().configured(Settings()), read, ids=100_000)
 
 
 # --- broken promises are found --------------------------------------------------------------------
