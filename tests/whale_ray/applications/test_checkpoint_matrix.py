@@ -16,6 +16,7 @@ import pytest
 import whale_ray as whale
 from tests.whale_ray.api.stateful_topology import build as stateful_topology
 from tests.whale_ray.api.stateful_topology import check, late_rows
+from tests.whale_ray.api.test_checkpoints import checkpoints_of, until
 from tests.whale_ray.applications.options_market.markets import (
     all_trades,
     expected_decisions,
@@ -283,6 +284,35 @@ def test_every_stateful_operator(tmp_path: Path) -> None:
     found = place.run(build(3, place.paced), tmp_path, "latest")
     checkpoints = found.metrics().checkpoints
     assert checkpoints is not None and checkpoints.restored >= CHECKPOINTS
+    check(found)
+
+
+@pytest.mark.long
+def test_every_stateful_operator_stopped_with_a_savepoint(tmp_path: Path) -> None:
+    """Every kind of state goes through a savepoint that ends a job in processes, mid-stream.
+
+    The asks come without pauses, so that joins have all rows of one side by then.
+    """
+    settings = {"checkpoints.url": str(tmp_path), "checkpoints.interval_ms": 50}
+
+    def submit(parallelism: int, snapshots: int | None, restore: str | None = None) -> whale.Job:
+        paced = partial(PacedTable, pause_ms=600_000, snapshots=snapshots)
+
+        def stream(rows: pa.Table) -> whale.sources.Source:
+            return whale.sources.arrow(rows) if "ask" in rows.column_names else paced(rows)
+
+        late = paced(pa.Table.from_pylist(late_rows()))
+        topology = stateful_topology(parallelism, stream, late)
+        return whale.submit(
+            topology, on="processes", workers=parallelism, settings=settings, restore=restore
+        )
+
+    first = submit(2, None)
+    until(lambda: checkpoints_of(first) >= CHECKPOINTS, "there are no checkpoints", 150)
+    assert first.stop(savepoint=True, timeout_s=120).state == "stopped"
+    found = submit(3, 1, "latest").wait(240)
+    checkpoints = found.metrics().checkpoints
+    assert checkpoints is not None and checkpoints.restored > CHECKPOINTS
     check(found)
 
 
