@@ -24,7 +24,7 @@ import numpy.typing as npt
 from ..configs.errors import ResourceError, StateFullError, system_reason
 from ..configs.units import format_mib
 from .budget import SETTING, StateBudget
-from .page_file import PageFile
+from .page_file import MAP_NORESERVE, PageFile
 
 __all__ = ["CHUNK_BYTES_MAX", "CHUNK_BYTES_MIN", "Chunk", "ChunkLog"]
 
@@ -40,8 +40,6 @@ _SMALL_PAGES_BYTES = 32 << 20
 
 _LINE_WORDS = 8
 """Words of a line of the cache."""
-
-_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # known to Python from 3.13 on
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ class ChunkLog:
         bytes_max = budget.limit_bytes + budget.disk_bytes_max
         granules = _RESERVED_PER_BUDGET * (bytes_max // CHUNK_BYTES_MIN + 1)
         self._reserved_bytes = granules * CHUNK_BYTES_MIN
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
         try:
             self._mapping = mmap.mmap(-1, self._reserved_bytes, flags=flags)
         except OSError as error:
@@ -178,7 +176,7 @@ class ChunkLog:
     def addresses_of_words(self) -> npt.NDArray[np.uint64]:
         """Return zeroed words, as many as an index could ever need: only used ones take memory."""
         count = _RESERVED_PER_BUDGET * (self._budget.limit_bytes // mmap.PAGESIZE + 1)
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
         mapping = mmap.mmap(-1, count * mmap.PAGESIZE, flags=flags)
         _allow_huge_pages(mapping, 0)
         return np.frombuffer(mapping, np.uint64)

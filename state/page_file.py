@@ -22,10 +22,10 @@ import numpy.typing as npt
 
 from ..configs.errors import ResourceError, system_reason
 
-__all__ = ["MADV_POPULATE_WRITE", "PageFile", "release_pages"]
+__all__ = ["MADV_POPULATE_WRITE", "MAP_NORESERVE", "PageFile", "release_pages"]
 
 _MAP_FIXED = 0x10
-_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # known to Python from 3.13 on
+MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # known to Python from 3.13 on
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 _ALIGNED_BYTES = 64
 MADV_POPULATE_WRITE = 23  # from Linux 5.14 on
@@ -77,7 +77,7 @@ class PageFile:
 
     def give_back(self, address: int, offset: int, nbytes: int) -> None:
         """Let the memory be anonymous again, zeroed, and free the room on the disk."""
-        anonymous = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        anonymous = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
         try:
             _map(address, nbytes, anonymous | _MAP_FIXED, -1, 0)
         except OSError as error:

@@ -8,6 +8,9 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+NEVER_NS = 1 << 62
+"""Later than any time that a clock shows."""
+
 
 class Clock(Protocol):
     """The interface by which all other modules get the time."""

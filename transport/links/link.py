@@ -1,8 +1,8 @@
 """A link: the protocol of one authenticated connection, as a state machine.
 
-Pure: no socket, no clock. Its connection asks `outbound` for buffers to send, in that order,
-hands each received header to `begin`, puts the payload where that says, calls `progress` when a
-part of it is there, if it likes, and `end` when all of it is.
+Pure: no socket, no clock. Its connection asks `outbound` for buffers and sends them in that order.
+It hands each received header to `begin`, puts the payload where that says, and calls `end` when all
+of it is there; it may call `progress` for parts of it.
 
 - All streams to a child share the connection round-robin, a slice each, so that none waits for
   another; a stream whose child has no room is skipped. Short messages (grants, heartbeats, control)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import random
 from collections.abc import Container
 from socket import AddressFamily
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
+from ..clock import NEVER_NS
 from .link import Role
 from .neighbours import Neighbours
 from .reconnection import LinkState, Reconnection
@@ -17,8 +18,6 @@ from .statistics import Unreachable
 
 ResolvedAddress: TypeAlias = tuple[AddressFamily, tuple[str, int]]
 """Family, numeric address and port of a host."""
-
-_NEVER_NS: Final = 1 << 62
 
 
 class Reachability:
@@ -33,7 +32,7 @@ class Reachability:
         self._chance = chance
         self._dials: dict[str, Reconnection] = {}
         self._addresses: dict[str, ResolvedAddress] = {}
-        self._next_dial_ns: int | None = _NEVER_NS  # None: to be found out
+        self._next_dial_ns: int | None = NEVER_NS  # None: to be found out
         self._children_lost_ns: dict[str, int] = {}
         self._begun_ns: int | None = None
         self.last_turned_away = ""
@@ -90,7 +89,7 @@ class Reachability:
         """When the next attempt is due; far away if none is to come."""
         if self._next_dial_ns is None:
             waiting = [one for one in self._dials.values() if one.state is LinkState.WAITING]
-            self._next_dial_ns = min((one.next_dial_ns for one in waiting), default=_NEVER_NS)
+            self._next_dial_ns = min((one.next_dial_ns for one in waiting), default=NEVER_NS)
         return self._next_dial_ns
 
     # --- links ---------------------------------------------------------------------------------

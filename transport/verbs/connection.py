@@ -52,7 +52,7 @@ _Item: TypeAlias = "ReadRequest | int | tuple[int, memoryview]"
 
 
 class VerbsConnection:
-    """A link's queue pairs, and the TCP connection beside them, its witness."""
+    """A link's queue pairs, and the TCP connection beside them: when it ends, the peer is gone."""
 
     carrier: Final = "verbs"
 

@@ -8,13 +8,13 @@ from typing import Final
 from ..configs.settings import MulticastSettings
 from ..multicast.monitor import asks_for_scale_down, period_ns
 from ..multicast.tree_messages import StreamLoad
+from ..transport.clock import NEVER_NS
 from .multicast_stream import MulticastStream
 from .stream_load import LINK_MEMORY_NS, LoadMeter
 
 EARLY_REPORTS_PER_INTERVAL: Final = 5
 """A queue that stays full asks for a scale-down all the time; this limits the reports it causes."""
 
-_NEVER_NS = 1 << 62
 _SLICES_MEASURED = 8
 
 
@@ -84,7 +84,7 @@ class LoadReporter:
     @property
     def due_ns(self) -> int:
         """The latest time for the next `report`; far in the future while nothing is sent on."""
-        return self.report_ns if self._is_root or not self._idle else _NEVER_NS
+        return self.report_ns if self._is_root or not self._idle else NEVER_NS
 
     @property
     def _idle(self) -> bool:

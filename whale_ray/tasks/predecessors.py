@@ -2,8 +2,8 @@
 
 With the same parallelism and the same instances, an object takes what its like kept. Otherwise
 state moves by virtual node. What belongs to no key, such as rows that wait for the types of their
-columns, goes as a whole from an object to the instance whose number is that of the object's lowest
-instance, modulo the parallelism now; so each goes to exactly one.
+columns, goes as a whole to one instance: the number of the object's lowest instance, modulo the new
+parallelism.
 """
 
 from __future__ import annotations

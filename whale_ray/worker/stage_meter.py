@@ -1,9 +1,9 @@
 """Which stage a worker's loop spends its processor time on.
 
 It works like a stopwatch with laps: whenever a reader, a task or a writer has moved something, the
-time since the last lap is its stage's. So a stage is charged for all of it, the turns and wake-ups
-that led to it included, and the sum is the processor time of the loop, with that of threads which
-read ahead for it, but for what it took to compile functions: that is no cost of rows.
+time since the last lap is its stage's, including the turns and wake-ups that led to it. The sum is
+the processor time of the loop and of threads that read ahead for it, without the time for compiling
+functions, which is no cost of rows.
 """
 
 from __future__ import annotations

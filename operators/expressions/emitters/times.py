@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from ..kernels.timestamp_casts import PER_SECOND, SECONDS_PER_DAY
+from ..kernels.timestamp_casts import INSTANT, PER_SECOND, SECONDS_PER_DAY
 from ..kernels.type_rules import ArrowType, is_date
 from .code import Code, LoopWriter, NotCompilable, both
 
@@ -38,7 +38,6 @@ __all__ = [
     "year",
 ]
 
-_INSTANT = pa.timestamp("us", "UTC")
 _MONTHS_OF_UNIT = {"year": 12, "quarter": 3, "month": 1}
 _PARTS_OF_SECOND = {"second": 1, "millisecond": 10**3, "microsecond": 10**6}
 _UNIT_SECONDS = {"minute": 60, "hour": 3600, "day": SECONDS_PER_DAY}
@@ -170,12 +169,12 @@ def unix_micros(loop: LoopWriter, value: Code) -> Code:
 
 def timestamp_millis(loop: LoopWriter, value: Code) -> Code:
     """Read milliseconds since 1970."""
-    return _in_unit(loop, _signed(value), "ms", "us", _INSTANT)
+    return _in_unit(loop, _signed(value), "ms", "us", INSTANT)
 
 
 def timestamp_micros(loop: LoopWriter, value: Code) -> Code:
     """Read microseconds since 1970."""
-    return _in_unit(loop, _signed(value), "us", "us", _INSTANT)
+    return _in_unit(loop, _signed(value), "us", "us", INSTANT)
 
 
 def _timestamp(value: Code) -> Code:

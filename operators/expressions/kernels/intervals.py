@@ -10,6 +10,7 @@ from ....configs.errors import ExpressionError
 from .arrays import Value, from_numpy, to_numpy
 from .coercion import unified
 from .timestamp_casts import (
+    INSTANT,
     PER_SECOND,
     SECONDS_PER_DAY,
     clock_ticks,
@@ -20,8 +21,6 @@ from .timestamp_casts import (
 from .type_rules import finer_unit, is_date
 
 __all__ = ["difference", "shifted"]
-
-_INSTANT = pa.timestamp("us", "UTC")
 
 
 def shifted(time: Value, by: Value, backwards: bool = False) -> Value:
@@ -38,7 +37,7 @@ def shifted(time: Value, by: Value, backwards: bool = False) -> Value:
     rows = len(by) if isinstance(time, pa.Scalar) else len(time)
     time, by = (pa.repeat(v, rows) if isinstance(v, pa.Scalar) else v for v in (time, by))
     if is_date(time.type):
-        time = date_to_timestamp(time, _INSTANT)
+        time = date_to_timestamp(time, INSTANT)
     unit = finer_unit(time.type, by.type)
     time, by = in_unit(time, unit), in_unit(by, unit)
     if backwards:

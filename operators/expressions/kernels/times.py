@@ -19,6 +19,7 @@ from .arrays import Value, from_numpy, to_numpy
 from .casts import cast_to
 from .time_texts import parsed, written
 from .timestamp_casts import (
+    INSTANT,
     PER_SECOND,
     SECONDS_PER_DAY,
     clock_ticks,
@@ -29,7 +30,6 @@ from .timestamp_casts import (
 )
 from .type_rules import is_date, is_text
 
-_INSTANT = pa.timestamp("us", "UTC")
 #: Units of which every offset from UTC is a multiple, so that zones do not matter; nanoseconds.
 _ZONELESS_NS = {"second": 10**9, "millisecond": 10**6, "microsecond": 10**3}
 _OF_CLOCK_S = {"minute": 60, "hour": 3600, "day": SECONDS_PER_DAY}
@@ -88,7 +88,7 @@ def second(value: Value) -> Value:
 def date_trunc(value: Value, unit: str) -> Value:
     """Return the beginning of a unit."""
     if is_date(value.type) or is_text(value.type):
-        value = cast_to(value, _INSTANT)
+        value = cast_to(value, INSTANT)
     if not pa.types.is_timestamp(value.type):
         msg = f"date_trunc takes a timestamp, not {value.type}: cast it to 'timestamp'"
         raise ExpressionError(msg)
@@ -146,7 +146,7 @@ def datediff(end: Value, start: Value) -> Value:
 
 def to_timestamp(value: Value, pattern: JavaPattern) -> Value:
     """Parse timestamps by a pattern."""
-    return cast_to(parsed(value, pattern) if is_text(value.type) else value, _INSTANT)
+    return cast_to(parsed(value, pattern) if is_text(value.type) else value, INSTANT)
 
 
 def to_date(value: Value, pattern: JavaPattern) -> Value:
@@ -157,7 +157,7 @@ def to_date(value: Value, pattern: JavaPattern) -> Value:
 def date_format(value: Value, pattern: JavaPattern) -> Value:
     """Format by a pattern."""
     if is_text(value.type) or is_date(value.type):
-        value = cast_to(value, _INSTANT)
+        value = cast_to(value, INSTANT)
     if not pa.types.is_timestamp(value.type):
         msg = f"date_format takes a date or timestamp, not {value.type}: cast it to 'timestamp'"
         raise ExpressionError(msg)
@@ -167,7 +167,7 @@ def date_format(value: Value, pattern: JavaPattern) -> Value:
 def from_unixtime(value: Value, pattern: JavaPattern) -> Value:
     """Format seconds since 1970 by a pattern; beyond 64 bits of microseconds they wrap."""
     seconds = cast_to(value, pa.int64())
-    return written(pc.cast(pc.multiply(seconds, 1_000_000), _INSTANT), pattern)
+    return written(pc.cast(pc.multiply(seconds, 1_000_000), INSTANT), pattern)
 
 
 def unix_timestamp(value: Value, pattern: JavaPattern) -> Value:
@@ -175,7 +175,7 @@ def unix_timestamp(value: Value, pattern: JavaPattern) -> Value:
     if is_text(value.type):
         value = parsed(value, pattern)
     elif is_date(value.type):
-        value = cast_to(value, _INSTANT)
+        value = cast_to(value, INSTANT)
     # Rounded towards zero, as Spark does here but nowhere else.
     return pc.divide(_since_1970("unix_timestamp", value, "us"), 1_000_000)
 
@@ -202,7 +202,7 @@ def unix_date(value: Value) -> Value:
 
 def timestamp_seconds(value: Value) -> Value:
     """Read seconds since 1970, with their fraction."""
-    return cast_to(value, _INSTANT)
+    return cast_to(value, INSTANT)
 
 
 def timestamp_millis(value: Value) -> Value:
@@ -238,7 +238,7 @@ def _clock_part(name: str, value: Value, of: Callable[[Value], Value], unit_s: i
     if pa.types.is_time(value.type):
         return pc.cast(of(value), pa.int32())
     if is_text(value.type) or is_date(value.type):
-        value = cast_to(value, _INSTANT)
+        value = cast_to(value, INSTANT)
     if not pa.types.is_timestamp(value.type):
         msg = f"{name} takes a timestamp, not {value.type}: cast it to 'timestamp'"
         raise ExpressionError(msg)

@@ -18,6 +18,7 @@ from .type_rules import ArrowType
 from .zones import clock_seconds, instant_seconds, midnight_seconds
 
 __all__ = [
+    "INSTANT",
     "PER_SECOND",
     "SECONDS_PER_DAY",
     "clock_ticks",
@@ -37,6 +38,7 @@ Valid: TypeAlias = npt.NDArray[np.bool_] | None
 #: Ticks of a unit in one second.
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 SECONDS_PER_DAY = 86_400
+INSTANT = pa.timestamp("us", "UTC")
 
 
 def clock_ticks(value: Value) -> tuple[Ticks, Valid]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...configs.settings import TransportSettings
 from ...transport.channel import Outcome
-from ...transport.clock import SystemClock
+from ...transport.clock import NEVER_NS, SystemClock
 from ...transport.doorbell import Doorbell
 from ...transport.links.handshake import Identity
 from ...transport.segment import Bytes
@@ -35,7 +35,6 @@ _ADDRESS: Final = "127.0.0.1"
 _SECRET: Final = bytes(32)
 _RING_BYTES: Final = 4 << 20
 _NAP_NS: Final = 50_000_000
-_NEVER_NS: Final = 1 << 62
 TOGETHER: Final = 32
 """Slices that a relay finds at a time, at full speed."""
 
@@ -115,7 +114,7 @@ class _Host:
                 self.endpoint.sockets.wait(_NAP_NS)
         self.endpoint.watch()
 
-    def rest(self, take: Callable[[], bool] | None = None, until_ns: int = _NEVER_NS) -> None:
+    def rest(self, take: Callable[[], bool] | None = None, until_ns: int = NEVER_NS) -> None:
         """Take a turn, then sleep as a relay does until there is more to do or at a deadline.
 
         `take` consumes what may have arrived; if it returns True, this does not sleep.
