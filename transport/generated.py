@@ -130,7 +130,7 @@ def _places(folder: Path) -> list[Path]:
     return places
 
 
-def _kept_file(text: str, of_rows: bool = False) -> Path | None:
+def _kept_file(text: str, of_rows: bool) -> Path | None:
     """Return a file that holds the text; None, with a warning, if there can be none."""
     folder = _folder()
     if folder is None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from .clock import Clock, SystemClock
+from .clock import SystemClock
 
 __all__ = ["mark_used", "remove_unused"]
 
@@ -25,18 +25,15 @@ def mark_used(path: Path) -> None:
         os.utime(path)
 
 
-def remove_unused(
-    folder: Path, places: Iterable[Path], keep: int, clock: Clock | None = None
-) -> None:
+def remove_unused(folder: Path, places: Iterable[Path], keep: int) -> None:
     """Remove all but the sources used last, with what they were compiled to.
 
     Args:
         folder: of the sources, `NAME.py`, and of files that a killed process has left.
         places: the folders in which numba has `NAME.*.nbi` and `NAME.*.nbc`.
         keep: how many sources stay.
-        clock: tells the time.
     """
-    until_ns = (clock or SystemClock()).wall_ns() - IN_USE_NS
+    until_ns = SystemClock().wall_ns() - IN_USE_NS
     used: list[tuple[int, str]] = []
     with suppress(OSError), os.scandir(folder) as entries:
         used = [(entry.stat().st_mtime_ns, entry.name) for entry in entries if entry.is_file()]

@@ -67,8 +67,8 @@ def utf8_pieces(
     path: str,
     encoding: str,
     piece_bytes: int,
-    offset: int = 0,
-    seeks: bool = False,
+    offset: int,
+    seeks: bool,
 ) -> Iterator[tuple[bytes, bool]]:
     """Yield a file as pieces of UTF-8 without a byte-order mark, and whether each is the last.
 

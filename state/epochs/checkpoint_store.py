@@ -142,7 +142,7 @@ class CheckpointStore:
             check_not_in_use(self._files, job, SystemClock())
         self._begin_from(job, topology, restore)
 
-    def check_new(self, job: str, topology: str, *, take_over: bool = False) -> None:
+    def check_new(self, job: str, topology: str, *, take_over: bool) -> None:
         """Raise what `take_claim` would raise for a job that restores nothing."""
         if take_over or self._newest(None) is None:  # a job that is alive keeps its claim
             self._begin_from(job, topology, None)

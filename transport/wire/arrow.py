@@ -72,16 +72,11 @@ def type_to_arrow(kind: DataType) -> pa.DataType:
     return pa.type_for_alias(kind.name)
 
 
-def batch_from_arrow(data: pa.RecordBatch | pa.Table, *, of_source: bool = False) -> Batch:
-    """See `Batch.from_arrow`.
-
-    Args:
-        data: the rows.
-        of_source: whether their memory is a source's, and so no ring's: the batch is `owned`.
-    """
+def batch_from_arrow(data: pa.RecordBatch | pa.Table) -> Batch:
+    """See `Batch.from_arrow`."""
     schema = schema_from_arrow(data.schema)
     columns = [
-        column_from_arrow(array, field.type, f"column {field.name!r}", of_source=of_source)
+        column_from_arrow(array, field.type, f"column {field.name!r}")
         for field, array in zip(schema, data.columns, strict=True)
     ]
     return Batch(schema, columns, data.num_rows)
@@ -103,7 +98,8 @@ def column_from_arrow(
 ) -> Column:
     """Return a column of an Arrow array's values; `kind` is the array's own type.
 
-    `of_source` as for `batch_from_arrow`; `is_checked`: texts are known to lie within its memory.
+    `of_source`: its memory is a source's, and so no ring's, and the column is `owned`;
+    `is_checked`: texts are known to lie within it.
 
     Raises:
         InputError: it holds more than 2 GiB of text; the message names `what`.

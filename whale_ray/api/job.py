@@ -234,9 +234,7 @@ class Job:
             raise outcome.error.with_traceback(None)
         return self
 
-    def report_progress(
-        self, watch: Watch, line: Callable[[JobMetrics], str] | None = None
-    ) -> None:
+    def report_progress(self, watch: Watch, line: Callable[[JobMetrics], str] | None) -> None:
         """Print the current progress on a watch; `line` as in `wait`."""
         from ..control.supervisor import ALIVE
 

@@ -36,7 +36,7 @@ class Watch:
         self._next_s += self._interval_s
         return True
 
-    def report_restarts(self, restarts: int, restored: int = 0) -> None:
+    def report_restarts(self, restarts: int, restored: int) -> None:
         """Print a permanent line if the job has restarted since the last call.
 
         `restored` is the checkpoint from which it went on, 0 if it began at the start.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from ..metrics.counters import WorkerSnapshot
-from ..transport.clock import Clock, SystemClock
+from ..transport.clock import SystemClock
 from .envelope import Envelope, unseal, unseal_for_relay
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ def make_member(
     index: int,
     envelope: Envelope,
     address: str = LOCAL_ADDRESS,
-    clock: Clock | None = None,
     tell: Tell | None = None,
 ) -> Member:
     """Return member `index` of the job in `envelope`; a relay listens at `address`.
@@ -48,7 +47,7 @@ def make_member(
     `tell` sends what a member tells the controller unasked. Raises JobError if the envelope cannot
     be unpickled here.
     """
-    clock = clock or SystemClock()
+    clock = SystemClock()
     if index >= envelope.workers:
         from ..relay.relay import Relay
 

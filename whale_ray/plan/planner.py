@@ -41,7 +41,7 @@ def worker_count(settings: Settings, workers: int | None = None) -> int:
     return max(len(os.sched_getaffinity(0)), settings.runtime.hosts)
 
 
-def check_workers(settings: Settings, workers: int | None = None) -> None:
+def check_workers(settings: Settings, workers: int | None) -> None:
     """Check that there is a worker for each host, and one that runs more than sources.
 
     Raises:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def plan_rings(
-    stages: tuple[Stage, ...], edges: tuple[Edge, ...], *, per_instance: bool = False
+    stages: tuple[Stage, ...], edges: tuple[Edge, ...], *, per_instance: bool
 ) -> tuple[RingSpec, ...]:
     """Return the rings of all edges, not sized yet, ordered by edge and producing worker.
 

@@ -134,7 +134,6 @@ def connect_ray(
     address: str | None = None,
     *,
     num_cpus: int | None = None,
-    namespace: str | None = None,
     environment: Mapping[str, str] | None = None,
     dashboard: bool = False,
     meanwhile: Callable[[], object] = lambda: None,
@@ -146,9 +145,6 @@ def connect_ray(
             or None.
         num_cpus: the logical processors of a new cluster; by default those of this machine, at
             least `LOGICAL_CPUS_MIN`.
-        namespace: the namespace of this process' actors; by default a new one, since the names of
-            RayDP's actors are unique only within a namespace. Without effect if this process is
-            connected already.
         environment: additional environment variables of Ray's processes, such as JAVA_HOME; without
             effect if this process is connected already.
         dashboard: whether a new cluster has a dashboard, if the extra `dashboard` is installed; it
@@ -175,10 +171,10 @@ def connect_ray(
             if target is None:
                 _prepare_environment(environment or {})
                 meanwhile()
-                _start(num_cpus, namespace, dashboard or _connection.keepers > 0)
+                _start(num_cpus, dashboard or _connection.keepers > 0)
             else:
                 meanwhile()
-                _join(target, namespace, environment or {})
+                _join(target, environment or {})
             _connection.holders = 0
             _connection.started = target is None
             _connection.name = _name_of_connection()
@@ -258,7 +254,7 @@ def _prepare_environment(environment: Mapping[str, str]) -> None:
         compiled_folder.choose_folder()
 
 
-def _start(num_cpus: int | None, namespace: str | None, dashboard: bool) -> None:
+def _start(num_cpus: int | None, dashboard: bool) -> None:
     cpus = num_cpus or max(os.cpu_count() or 1, LOGICAL_CPUS_MIN)
     _connection.ended.set()  # of an earlier connection, which the user has shut down
     _connection.ended = ended = threading.Event()
@@ -267,7 +263,6 @@ def _start(num_cpus: int | None, namespace: str | None, dashboard: bool) -> None
             "a new Ray",
             address="local",
             num_cpus=cpus,
-            namespace=namespace,
             include_dashboard=dashboard and _can_have_dashboard(),
         ),
         ended,
@@ -298,8 +293,8 @@ def _in_permanent_thread(start: Callable[[], None], ended: threading.Event) -> N
     started.result()
 
 
-def _join(address: str, namespace: str | None, environment: Mapping[str, str]) -> None:
-    options: dict[str, Any] = {"address": address, "namespace": namespace}
+def _join(address: str, environment: Mapping[str, str]) -> None:
+    options: dict[str, Any] = {"address": address}
     if environment:
         there = dict(environment)
         if "PATH" in there:  # Ray's processes keep their own PATH, after the first folder

@@ -18,7 +18,7 @@ FORMAT = 2
 
 
 def describe_job(
-    assignment: Assignment, wall_ns: int, ray_dashboard_url: str = "", *, detached: bool = False
+    assignment: Assignment, wall_ns: int, ray_dashboard_url: str, *, detached: bool
 ) -> dict[str, Any]:
     """Return the description of a job that this process leads, which began at `wall_ns`.
 

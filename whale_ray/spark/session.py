@@ -112,9 +112,6 @@ def start_session(
     app_name: str,
     settings: SparkSettings,
     ray_session: RaySession,
-    *,
-    overrides: dict[str, str] | None = None,
-    clock: Clock | None = None,
 ) -> SparkSession:
     """Start Spark on Ray and return its session, in UTC; end it with `stop_session`.
 
@@ -124,8 +121,6 @@ def start_session(
         app_name: Spark's name of the application; unique in the Ray cluster.
         settings: executors, cores, memory.
         ray_session: the cluster that this process is connected to.
-        overrides: additional settings of Spark, or other values of those set here.
-        clock: the clock by which to wait for the executors.
 
     Raises:
         UsageError: this process has a Spark session already, or a Java process without the flags.
@@ -136,9 +131,9 @@ def start_session(
     refuse_while_importing("a Spark session")
     use_java()
     check_no_session()
-    values = {**_values(settings), **(overrides or {})}
+    values = _values(settings)
     with _starting_java(values):
-        return _start(app_name, settings, ray_session, values, clock or SystemClock())
+        return _start(app_name, settings, ray_session, values, SystemClock())
 
 
 def _values(settings: SparkSettings) -> dict[str, str]:

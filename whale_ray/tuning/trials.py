@@ -117,7 +117,6 @@ def run_trial(
     *,
     rate_per_s: float | None = None,
     length: TrialLength | None = None,
-    clock: Clock | None = None,
 ) -> Trial:
     """Run a topology, cancel it, and return what was measured.
 
@@ -127,7 +126,6 @@ def run_trial(
         workers: how many processes; as for `submit`.
         rate_per_s: the rows that all sources read in a second; None: as many as are processed.
         length: how long it takes.
-        clock: for tests.
 
     Raises:
         UsageError: no row has been read in time.
@@ -136,7 +134,7 @@ def run_trial(
     from ..api.new_jobs import new_job_id
     from ..api.submission import start_on_processes
 
-    length, clock = length or TrialLength(), clock or SystemClock()
+    length, clock = length or TrialLength(), SystemClock()
     settings = settings.with_overrides({**_SETTINGS, **reads_for_trial(logical)})
     physical: PhysicalPlan = plan(for_trial(logical, rate_per_s), settings, workers)
     job = start_on_processes(Assignment(new_job_id(logical.name), physical, settings))

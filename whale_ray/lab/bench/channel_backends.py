@@ -125,7 +125,7 @@ class HostSides:
         self._tell.send(endpoint.listen(ADDRESS))
         return endpoint
 
-    def reading_endpoint(self, doorbell: Doorbell | None = None) -> TcpEndpoint:
+    def reading_endpoint(self, doorbell: Doorbell | None) -> TcpEndpoint:
         """Return the reading host's endpoint."""
         return endpoint_of(self.job, READER, self._settings[1], doorbell)
 
@@ -244,9 +244,7 @@ def _sending(channel: Channel, endpoint: TcpEndpoint, delivered: Callable[[], bo
     return SendingSide(channel, wait, endpoint.poll, delivered)
 
 
-def _polling(
-    channel: Channel, endpoint: TcpEndpoint, doorbell: Doorbell | None = None
-) -> ReceivingSide:
+def _polling(channel: Channel, endpoint: TcpEndpoint, doorbell: Doorbell | None) -> ReceivingSide:
     """Return the side whose process polls the endpoint when it has read everything.
 
     With a doorbell it sleeps on that, as a relay does; else on its sockets.
