@@ -167,11 +167,16 @@ class OutputError(JobError):
 
 
 class FolderInUseError(OutputError):
-    """Another job uses the folder of checkpoints; `job` is its id."""
+    """Another job uses the folder of checkpoints.
 
-    def __init__(self, reason: str, job: str = "") -> None:
+    Attributes:
+        job: its id.
+        is_locked: whether a process on this host has locked the folder, until it ends.
+    """
+
+    def __init__(self, reason: str, job: str = "", *, is_locked: bool = False) -> None:
         super().__init__(reason, job)
-        self.job = job
+        self.job, self.is_locked = job, is_locked
 
     def __str__(self) -> str:
         return str(self.args[0])

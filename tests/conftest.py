@@ -185,7 +185,12 @@ def _ends_with_us(process: psutil.Process) -> bool:
     command = _command(process)
     if "tests/loaded_servers.py" in command:
         return process.ppid() == os.getpid()  # what was forked from it ends with its job
-    helpers = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "PySparkShell")
+    helpers = (
+        "multiprocessing.resource_tracker",
+        "multiprocessing.forkserver",
+        "PySparkShell",
+        "whale_ray.deployment.compiling_beside",
+    )
     is_gateway = "org.apache.spark.deploy.SparkSubmit" in command
     return is_gateway or any(helper in command for helper in helpers)
 

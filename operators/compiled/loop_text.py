@@ -65,7 +65,8 @@ VALUES_MAX = 100
 """Larger loops are not made: with 200 values they took two seconds to compile."""
 
 _KEY_BYTES_MAX = 64
-"""Where all keys of a table are of one size, up to this, the loop compares them without one."""
+"""Where all keys of a table have one size, up to this, it is a constant of the loop: comparing them
+takes no loop over their words."""
 
 
 class NothingToCompute(NotCompilable):

@@ -208,7 +208,7 @@ def check_not_in_use(files: StoreFiles, job: str, clock: Clock) -> None:
     now_ms = clock.wall_ns() // NS_PER_MS
     reason = refusal_of_claim(held, job=job, lock=lock, host=host, now_ms=now_ms, url=files.url)
     if reason:
-        raise FolderInUseError(reason, held.job)
+        raise FolderInUseError(reason, held.job, is_locked=lock == LockState.OTHERS)
 
 
 def _check_free(files: StoreFiles, number: int, lock: str, ours: ClaimRecord) -> None:
@@ -219,7 +219,7 @@ def _check_free(files: StoreFiles, number: int, lock: str, ours: ClaimRecord) ->
         held, job=ours.job, lock=lock, host=ours.host, now_ms=ours.beat_ms, url=files.url
     )
     if reason:
-        raise FolderInUseError(reason, held.job)
+        raise FolderInUseError(reason, held.job, is_locked=lock == LockState.OTHERS)
 
 
 def _held(files: StoreFiles, number: int) -> ClaimRecord | None:

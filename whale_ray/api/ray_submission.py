@@ -140,7 +140,8 @@ def await_claimable(assignment: Assignment, clock: Clock) -> None:
         try:
             return check_claimable(assignment)
         except FolderInUseError as refused:
-            if controller_of(refused.job) is not None or clock.monotonic_ns() >= until_ns:
+            is_ending = refused.is_locked and controller_of(refused.job) is None
+            if not is_ending or clock.monotonic_ns() >= until_ns:
                 raise
         clock.sleep_ns(_PROCESS_END_POLL_NS)
 

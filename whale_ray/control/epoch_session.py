@@ -172,6 +172,8 @@ class EpochSession:
             return
         self._attempt = attempt
         is_inherited, self._is_inherited = self._is_inherited, False
+        if not is_inherited:
+            self._ended.clear()
         self._told.clear()
         point = self.writer.restore_point
         restored = 0 if point is None else point.epoch

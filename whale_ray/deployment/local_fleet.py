@@ -1,4 +1,4 @@
-"""One worker in the calling process and thread: no Ray, no other process, nothing to clean up.
+"""One worker in the calling process and thread: no Ray, no process of a worker's own.
 
 The worker runs in time slices inside `next_event`; the controller runs between them.
 """

@@ -160,10 +160,14 @@ def test_a_savepoint_is_waited_for_while_the_controller_is_being_created(
     assert (waits, asked) == ([], ["call 1", "call 2"])
 
 
-@pytest.mark.parametrize("is_alive", [True, False], ids=["alive", "killed"])
+@pytest.mark.parametrize(
+    ("is_alive", "is_locked"),
+    [(True, True), (False, True), (False, False)],
+    ids=["alive", "killed", "killed, by its heartbeat"],
+)
 @pytest.mark.parametrize("refusals", [3, 1_000])
 def test_the_process_of_a_killed_controller_is_waited_for_until_it_leaves_the_folder(
-    is_alive: bool, refusals: int, monkeypatch: pytest.MonkeyPatch
+    is_alive: bool, is_locked: bool, refusals: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
     clock = VirtualClock()
@@ -171,20 +175,21 @@ def test_the_process_of_a_killed_controller_is_waited_for_until_it_leaves_the_fo
     def look(_: object) -> None:
         looks.append(clock.monotonic_ns())
         if len(looks) <= refusals:
-            raise FolderInUseError("'/data' is in use", "job-1")
+            raise FolderInUseError("'/data' is in use", "job-1", is_locked=is_locked)
 
     monkeypatch.setattr(ray_submission, "check_claimable", look)
     monkeypatch.setattr(
         ray_submission, "controller_of", {"job-1": object()}.get if is_alive else {}.get
     )
     assignment: Any = object()
-    if is_alive or refusals > 3:
+    is_waited_for = is_locked and not is_alive
+    if not is_waited_for or refusals > 3:
         with pytest.raises(FolderInUseError, match="'/data' is in use") as refused:
             await_claimable(assignment, clock)
         assert refused.value.job == "job-1"
     else:
         await_claimable(assignment, clock)
-    if is_alive:
+    if not is_waited_for:
         assert looks == [0]
     elif refusals > 3:
         assert looks[-1] == 10_000_000_000

@@ -288,6 +288,7 @@ def test_every_stateful_operator(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 def test_every_stateful_operator_stopped_with_a_savepoint(tmp_path: Path) -> None:
     """Every kind of state goes through a savepoint that ends a job in processes, mid-stream.
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 import importlib
 import itertools
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +49,9 @@ class Process:
         self.commands.append(command)
         return self
 
+    def poll(self) -> None:
+        """Return that it has not ended."""
+
     def kill(self) -> None:
         self.ended.append("kill")
 
@@ -55,9 +60,11 @@ class Process:
 
 
 @pytest.fixture
-def process(monkeypatch: pytest.MonkeyPatch) -> Process:
+def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Process:
     """Return what is started, on two processors."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1})
+    monkeypatch.setattr(compiling_beside, "_CPU_QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(compiling_beside, "_started", [])
     monkeypatch.setattr(atexit, "register", lambda *_: None)
     return Process()
 
@@ -85,7 +92,10 @@ def test_it_starts_where_nothing_is_compiled(kernels: Callable[[], Any], process
     kernels()
     compile_beside(process.launch)
     module = "whale_ray.deployment.compiling_beside"
-    assert process.commands == [[sys.executable, "-m", module, str(os.getpid())]]
+    command = [sys.executable, "-P", "-m", module, str(os.getpid())]
+    assert process.commands == [command]
+    compile_beside(process.launch)  # a second job, while nothing is kept yet
+    assert process.commands == [command]
 
 
 def test_it_does_not_start_where_that_is_kept(
@@ -113,9 +123,31 @@ def test_it_does_not_start_where_it_is_of_no_use(
     with monkeypatch.context() as patched:
         patched.setattr(os, "sched_getaffinity", lambda _pid: {1})
         compile_beside(process.launch)
+    compiling_beside._CPU_QUOTA.write_text("150000 100000\n")  # a container's
+    compile_beside(process.launch)
+    compiling_beside._CPU_QUOTA.write_text("max 100000\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "executable", "")  # Python is part of another program
+        compile_beside(process.launch)
     monkeypatch.setattr(nothing_kept.doubled, "_cache", object())  # there is no place
     compile_beside(process.launch)
     assert not process.commands
+
+
+def test_a_job_runs_where_it_cannot_start(kernels: Callable[[], Any], process: Process) -> None:
+    def launch(*_: Any, **_options: Any) -> Any:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    kernels()
+    compile_beside(launch)
+    assert not compiling_beside._started
+
+
+def test_the_program_starts_and_ends_without_its_parent() -> None:
+    module = "whale_ray.deployment.compiling_beside"
+    command = [sys.executable, "-P", "-m", module, str(os.getppid())]  # not the one that starts it
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_it_ends_with_the_process_that_started_it(process: Process) -> None:
@@ -161,10 +193,12 @@ def test_every_first_job_starts_it(monkeypatch: pytest.MonkeyPatch, is_local: bo
 
 
 def test_the_process_compiles_as_long_as_its_parent_lives(
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wanted: list[bool] = []
     monkeypatch.setattr(gc, "disable", lambda: None)
+    monkeypatch.setattr(compiling_beside, "_OOM_SCORE", tmp_path / "oom_score_adj")
     monkeypatch.setattr(
         compiling_beside, "compile_part", lambda is_wanted: wanted.append(is_wanted())
     )
@@ -172,3 +206,4 @@ def test_the_process_compiles_as_long_as_its_parent_lives(
         monkeypatch.setattr(sys, "argv", ["", str(parent)])
         compiling_beside.main()
     assert wanted == [True, False]
+    assert (tmp_path / "oom_score_adj").read_text() == "1000"

@@ -16,7 +16,7 @@ from tests.whale_ray.user_code.gated_numbers import expected
 from whale_ray.cli.main import main
 from whale_ray.deployment.on_ray.ray_jobs import list_jobs
 
-pytestmark = [pytest.mark.ray, pytest.mark.long]
+pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(600)]
 
 DRIVER = """
 import sys
@@ -40,8 +40,10 @@ def job_of_killed_driver(folder: Path) -> str:
     ) as driver:
         assert driver.stdout is not None
         try:
-            job_id = next(line for line in driver.stdout if line.startswith("numbers-")).strip()
-            until(lambda: len(visible(folder)) == GATE, "the first half is not visible")
+            printed = (line.strip() for line in driver.stdout)
+            job_id = next((line for line in printed if line.startswith("numbers-")), None)
+            assert job_id, "the driver ended without a job"
+            until(lambda: len(visible(folder)) == GATE, "the first half is not visible", 150)
         finally:
             os.kill(driver.pid, signal.SIGKILL)
     assert driver.returncode == -signal.SIGKILL

@@ -11,7 +11,7 @@ import whale_ray as whale
 from tests.whale_ray.api.test_checkpoints import COUNT, GATE, OFTEN, until, visible
 from tests.whale_ray.user_code.gated_numbers import GatedNumbers, kill_worker_once
 
-pytestmark = [pytest.mark.ray, pytest.mark.long]
+pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(600)]
 
 HOSTS = 3
 

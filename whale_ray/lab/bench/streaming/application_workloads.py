@@ -155,4 +155,4 @@ APPLICATIONS = (
         joins=True,
     ),
 )
-"""Those of the thesis of Slash, beside Yahoo's and NEXMark's."""
+"""Those of Del Monte's thesis (3.4.1.4, 4.7.1.2), beside Yahoo's and NEXMark's."""
