@@ -60,6 +60,10 @@ class EpochOutput:
             found.append(replace(part, staged=tuple(new)))
         return tuple(found)
 
+    def forget(self) -> None:
+        """Forget all that was staged: an attempt begins, maybe from an epoch that counts."""
+        self._kept, self._counted = {}, frozenset()
+
     def keep(self, snapshots: Iterable[OperatorPart]) -> None:
         """Add what snapshots name of which no epoch counts: a bounded job publishes it, too."""
         self._kept = _by_sink(self.parts(snapshots))

@@ -23,7 +23,7 @@ from ..state.epochs.coordinator import EpochCoordinator, EpochPhase
 from ..state.epochs.messages import EpochCommand, EpochDurable, EpochForgotten, InjectMarker
 from ..state.epochs.rules import EpochRules
 from .controller_events import EpochCounted, EpochsFailed, EpochsOver
-from .epoch_progress import EpochProgress
+from .epoch_progress import EpochProgress, UnlistedOutput
 from .epoch_writer import EpochWriter
 from .fleet import MemberMessage
 from .savepoints import Savepoints
@@ -120,6 +120,7 @@ class EpochSession:
         self._last = 0
         self._ended: dict[events.Participant, events.ParticipantEnded] = {}
         self._is_inherited = False
+        self._unlisted: UnlistedOutput | None = None
         self._begun_ns: int | None = None
         self._is_stop = False
         self._told: list[EpochCounted | EpochsOver | EpochsFailed] = []
@@ -137,7 +138,8 @@ class EpochSession:
     def progress(self) -> EpochProgress:
         """What a successor needs."""
         point = self.writer.restore_point
-        return EpochProgress(self._last, point, dict(self._ended), self.savepoints.stops)
+        ended, stops = dict(self._ended), self.savepoints.stops
+        return EpochProgress(self._last, point, ended, stops, self._unlisted)
 
     def metrics(self, now_ns: int) -> CheckpointMetrics:
         """Return how many there were, what the last one was like, and how far the next one is."""
@@ -155,7 +157,7 @@ class EpochSession:
 
     # --- attempts ---------------------------------------------------------------------------------
 
-    def inherit(self, progress: EpochProgress) -> None:
+    def inherit(self, progress: EpochProgress, attempt: int) -> None:
         """Continue for a controller that failed, in the attempt that it led."""
         self._is_inherited, self._last = True, progress.last
         self._ended = dict(progress.ended)
@@ -165,6 +167,9 @@ class EpochSession:
             epoch = progress.restore.epoch
             ended = (one.part for one in progress.ended.values() if one.behind < epoch)
             self.writer.inherit(progress.restore.manifest, ended)
+        unlisted = progress.unlisted
+        if unlisted is not None and unlisted.attempt == attempt:
+            self._publish_unlisted(unlisted)
 
     def run(self, attempt: int, now_ns: int) -> None:
         """Begin with an attempt that runs; a second call does nothing."""
@@ -333,12 +338,17 @@ class EpochSession:
     def _give_up(self, reason: str) -> None:
         """Fail the job, unless it is bounded and has ended: its output needs no manifest then."""
         if self._bounded and not self._is_stop:
-            self.writer.keep(one.part for one in self._ended.values())
+            parts = tuple(one.part for one in self._ended.values())
+            self._publish_unlisted(UnlistedOutput(self._attempt, parts))
             _log.warning("%s; the job publishes its output without it", reason)
             self._told.append(EpochsOver(self._attempt, stopped=False))
             return
         kept = f"; mend that, and resume from {self.writer.place}" if self.writer.place else ""
         self._told.append(EpochsFailed(self._attempt, OutputError(f"{reason}{kept}")))
+
+    def _publish_unlisted(self, unlisted: UnlistedOutput) -> None:
+        self._unlisted = unlisted
+        self.writer.keep(unlisted.parts)
 
     def _tell(self, command: EpochCommand) -> None:
         for worker in range(self._workers):

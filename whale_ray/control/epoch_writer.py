@@ -193,6 +193,7 @@ class EpochWriter:
             OutputError: see `settle`.
         """
         self._await_manifest()
+        self._output.forget()
         point = self._assignment.restore
         name = self._store.newest_name(self._assignment.job_id)
         if name is None and point is not None:

@@ -238,7 +238,7 @@ class Supervisor:
             self._trees.inherit(self._term, before.trees)
             self._publisher.inherit(before.results)
             if self._epochs is not None and before.epochs is not None:
-                self._epochs.inherit(before.epochs)
+                self._epochs.inherit(before.epochs, before.progress.attempt)
         elif self._epochs is not None and self._assignment.restore is not None:
             self._recover(self._epochs)
         else:

@@ -194,7 +194,7 @@ class Job:
         if self.journal is None:
             session.writer.recover(self.store.base)
         else:
-            session.inherit(self.journal)
+            session.inherit(self.journal, self.number)
         if self._stop_requested and (self.journal is None or not self.journal.stops):
             session.savepoints.stop()  # nobody has written it down: its user asks again
         for number in range(len(self._told)):

@@ -44,17 +44,17 @@ WORKERS = 2
 Row = tuple[int, int]
 
 
-def assignment(url: str) -> Assignment:
-    """Return an unbounded job of one stage on two workers."""
+def assignment(url: str, limit: int | None = None) -> Assignment:
+    """Return a job of one stage on two workers, unbounded unless rows have a limit."""
     topology = whale.Topology("rows")
-    rows = whale.sources.poisson(1.0, lambda numbers, _: {"v": numbers})
+    rows = whale.sources.poisson(1.0, lambda numbers, _: {"v": numbers}, limit=limit)
     source = topology.source(rows, id="rows", parallelism=WORKERS)
     source.sink(whale.sinks.parquet(f"{url}/out"), id="out", parallelism=WORKERS)
     overrides = {
         "checkpoints.url": url,
         "checkpoints.interval_ms": 1000,
         "checkpoints.timeout_ms": 5000,
-        "checkpoints.tries_max": 1000,
+        "checkpoints.tries_max": 1000 if limit is None else 2,
     }
     settings = Settings().with_overrides(overrides)
     return _assign(topology.logical_plan(), settings, WORKERS, needs_cluster=False)
@@ -135,9 +135,9 @@ class Participant:
 class Job:
     """A session, its store and table, and its workers."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, limit: int | None = None) -> None:
         self.clock = VirtualClock()
-        self.assignment = assignment(url)
+        self.assignment = assignment(url, limit)
         self.table = Table()
         self.store = UncertainStore(CheckpointStore.at(url)._files)
         self.attempt = 0
@@ -220,11 +220,14 @@ class Job:
         if self.progress is None:
             return
         self.session = self.new_session()
-        self.session.inherit(self.progress)
+        self.session.inherit(self.progress, self.attempt)
 
     def end_in_peace(self) -> None:
         self.fail_commits(0)
         self.fail_manifests(0)
+        self.end()
+
+    def end(self) -> None:
         for participant in self.participants:
             if not participant.ended:
                 participant.ended = True
@@ -447,4 +450,36 @@ def test_who_has_ended_is_written_down_whole_and_for_its_attempt_alone() -> None
         assert written, "the successor may fail at any of them"
         job.session.end()
         assert not job.session.progress.ended, "and may fail before the next attempt runs"
+        job.session.writer.close()
+
+
+def test_what_a_bounded_job_publishes_without_a_manifest_outlives_its_controller_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def write_manifest(*_: object) -> str:
+        raise OutputError("no space left on device")
+
+    def published() -> list[Row]:
+        staged = job.session.writer.staged().get("out", [])
+        return sorted(row for one in staged for row in rows_of(one))
+
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(folder, limit=10)
+        monkeypatch.setattr(job.store, "write_manifest", write_manifest)
+        job.turn(0)
+        for worker in range(WORKERS):
+            job.work(worker)
+        job.end()
+        everything = [(worker, 0) for worker in range(WORKERS)]
+        assert published() == everything
+        job.session.end()
+        job.write_down()
+        for _ in range(2):  # the successor may fail as well
+            job.lose_controller(0)
+            assert published() == everything
+            job.write_down()
+        job.lose_attempt(0)  # another one stages all of it again
+        assert published() == []
+        job.lose_controller(0)  # it was written down before its attempt was over
+        assert published() == []
         job.session.writer.close()
