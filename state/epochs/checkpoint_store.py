@@ -39,6 +39,7 @@ from .store_names import (
     job_name,
     manifest_names,
 )
+from .submitted_jobs import SubmittedJobs
 
 __all__ = ["CheckpointStore"]
 
@@ -57,10 +58,12 @@ class CheckpointStore:
 
     Attributes:
         claim: what `take_claim` has taken.
+        jobs: what jobs were submitted as.
     """
 
     def __init__(self, files: StoreFiles) -> None:
         self._files = files
+        self.jobs = SubmittedJobs(files)
         self.claim: Claim | None = None
         self._lock = threading.Lock()
         # What the job that has the claim knows itself: which manifests are durable, and what those
@@ -70,7 +73,7 @@ class CheckpointStore:
         self._walks = ChunkWalks()
         # The files of jobs that were submitted before the one that has the claim took it.
         self._former_jobs: frozenset[str] = frozenset()
-        self._noted: NewestNote | None = None
+        self._noted = NewestNote(0, None)  # before any claim
 
     @classmethod
     def at(cls, url: str) -> CheckpointStore:
@@ -134,6 +137,19 @@ class CheckpointStore:
             claim.start_beating()
         return claim
 
+    def begin_attempt(self) -> None:
+        """Let no manifest count any more that was written until now, and comes late.
+
+        Behind the newest one, an attempt publishes what a late one may name as well.
+
+        Raises:
+            OutputError, InputError, DamagedCheckpointError: see `Claim.check` and `newest`.
+        """
+        claim = self._claimed()
+        claim.advance()
+        found = self._newest(None)
+        self._note(NewestNote(claim.number, None if found is None else found[0]))
+
     def check_claimable(
         self, job: str, topology: str, restore: RestorePoint | None, *, take_over: bool
     ) -> None:
@@ -170,25 +186,6 @@ class CheckpointStore:
         if refusal:
             raise InputError(refusal)
         return None if found is None else found[0]
-
-    # --- jobs -------------------------------------------------------------------------------------
-
-    def write_job(self, job: str, data: bytes) -> None:
-        """Keep what a job was submitted as; raises OutputError if it cannot be written."""
-        self._files.put(job_name(job), data)
-
-    def read_job(self, job: str) -> bytes | None:
-        """Return what a job was submitted as, None if it is not there.
-
-        Raises:
-            InputError: the folder cannot be read.
-        """
-        return self._files.get(job_name(job))
-
-    def forget_job(self, job: str) -> None:
-        """Remove what a job was submitted as, unless it has a checkpoint; raises WhaleError."""
-        if all(name.job != job for name in manifest_names(self._files.names(MANIFESTS))):
-            self._files.remove(job_name(job))
 
     # --- chunks -----------------------------------------------------------------------------------
 
@@ -254,10 +251,7 @@ class CheckpointStore:
         data = encode_manifest(manifest, known)
         claim.check()
         self._files.put(str(name), data)
-        note = NewestNote(claim.number, name)
-        if note != self._noted:  # else the newest is written again, as at the end of its job
-            write_note(self._files, note)
-            self._noted = note
+        self._note(NewestNote(claim.number, name))
         with self._lock:
             self._durable = (known if self._durable is None else self._durable) | {str(name)}
             self._known[str(name)] = Listed.of(manifest)
@@ -397,7 +391,8 @@ class CheckpointStore:
         gone = [*old, *removable_chunks({*chunks, *their_chunks}, kept, claim.job)]
         if any(one.job == claim.job for one in kept.values()):
             known = (*self._files.names(CLAIMS), *self._files.names(NEWEST))
-            gone += removable_leftovers(known, self._files.unfinished(MANIFESTS), claim.number)
+            begun = self._files.unfinished(MANIFESTS)
+            gone += removable_leftovers(known, begun, self._noted.claim)
             gone += self._former_jobs - {job_name(one.job) for one in kept.values()}
         claim.check()
         for name in gone:
@@ -486,6 +481,11 @@ class CheckpointStore:
 
     def _where(self, name: str) -> str:
         return f"{name} in the checkpoint folder {self.url!r}"
+
+    def _note(self, note: NewestNote) -> None:
+        if note != self._noted:  # else the newest is written again, as at the end of its job
+            write_note(self._files, note)
+            self._noted = note
 
     def _claimed(self) -> Claim:
         if self.claim is None:

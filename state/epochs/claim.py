@@ -141,6 +141,22 @@ class Claim:
                 record = replace(self._record, beat_ms=now_ms)
                 self._files.put(claim_name(self.number), record.encode())
 
+    def advance(self) -> None:
+        """Take the next number, which tells what is written from now on from what was before.
+
+        Raises:
+            ClaimLostError: the claim does not hold.
+            OutputError, InputError: see `check`; or the folder cannot be written to.
+        """
+        with self._putting:
+            self.check()
+            now_ms = self._clock.wall_ns() // NS_PER_MS
+            record = replace(self._record, number=self.number + 1, beat_ms=now_ms)
+            self._files.create(claim_name(record.number), record.encode())
+            if not _is_of(self._files, record):
+                self.check()  # another job has that number
+            self.number, self._record = record.number, record
+
     def start_beating(self) -> None:
         """Renew the claim again and again, in a thread of its own, until `close`."""
         self._beats = threading.Thread(target=self._beat_on, name="claim", daemon=True)

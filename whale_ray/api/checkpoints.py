@@ -221,14 +221,14 @@ def save_for_resume(assignment: Assignment, on: Where) -> None:
                 " submitted job are others: name a folder or a URL that all of them reach"
             )
             raise UsageError(msg)
-        store.write_job(assignment.job_id, pickle.dumps(SavedJob(on, seal(assignment))))
+        store.jobs.write(assignment.job_id, pickle.dumps(SavedJob(on, seal(assignment))))
 
 
 def forget_saved(assignment: Assignment) -> None:
     """Remove what `save_for_resume` has kept of a job that did not start."""
     if has_checkpoints(assignment):
         with suppress(WhaleError):
-            CheckpointStore.at(assignment.settings.checkpoints.url).forget_job(assignment.job_id)
+            CheckpointStore.at(assignment.settings.checkpoints.url).jobs.forget(assignment.job_id)
 
 
 def load_job(path: str) -> tuple[Assignment, Where, RestorePoint, Manifest]:
@@ -246,7 +246,7 @@ def load_job(path: str) -> tuple[Assignment, Where, RestorePoint, Manifest]:
         raise UsageError(msg)
     point, manifest = found
     job = manifest.lineage.job
-    packed = CheckpointStore.at(point.url).read_job(job)
+    packed = CheckpointStore.at(point.url).jobs.read(job)
     if packed is None:
         msg = (
             f"{point.url} lacks what job {job!r} was submitted as (of a job in the calling process"

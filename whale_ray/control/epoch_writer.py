@@ -94,6 +94,7 @@ class EpochWriter:
         self.restore_point: RestorePoint | None = None
         self.size = EpochSize()
         self.lost: WhaleError | None = None
+        self._has_written = False  # a manifest that may come late, since the claim was taken
         self._unremoved = ""  # why old checkpoints stay
         self._uncommitted = ""  # why the last commit failed
         self._empty: list[events.Event] = []  # commits that `poll` tells of, without a call
@@ -136,7 +137,7 @@ class EpochWriter:
             self._assignment = self._continuing_from_newest()
         except WhaleError:
             with suppress(WhaleError):
-                self._store.forget_job(job)
+                self._store.jobs.forget(job)
             raise
 
     def _continuing_from_newest(self) -> Assignment:
@@ -193,6 +194,9 @@ class EpochWriter:
             OutputError: see `settle`.
         """
         self._await_manifest()
+        if self._has_written:
+            self._store.begin_attempt()
+            self._has_written = False
         self._output.forget()
         point = self._assignment.restore
         name = self._store.newest_name(self._assignment.job_id)
@@ -245,6 +249,7 @@ class EpochWriter:
 
     def write(self, action: events.WriteManifest, *, savepoint: bool, stopped: bool) -> None:
         """Write an epoch's manifest."""
+        self._has_written = True
         snapshots = parts_of(action.parts.values())
         manifest = Manifest(
             action.epoch,

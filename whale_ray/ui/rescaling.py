@@ -73,7 +73,7 @@ def check_rescale(described: Mapping[str, Any], wanted: Rescale) -> None:
         if name not in fused:
             msg = f"job {job} has no operator {name!r:.80} whose instances can change"
             raise UsageError(msg)
-    if CheckpointStore.at(url).read_job(job) is None:
+    if CheckpointStore.at(url).jobs.read(job) is None:
         msg = f"job {job} runs in the process that called it, so only its program can start it anew"
         raise UsageError(msg)
 

@@ -79,8 +79,9 @@ class Table:
 
 
 class Manifest(NamedTuple):
-    """What the store keeps of an epoch."""
+    """What the store keeps of an epoch; `claim` is that under which it was written."""
 
+    claim: int
     run: int
     epoch: int
     previous: int
@@ -102,10 +103,10 @@ class Manifest(NamedTuple):
 
 
 class Store:
-    """Manifests; a job first writes down from which one it goes on, so that older jobs are over."""
+    """Manifests; none counts that comes when the claim is over under which it was written."""
 
     def __init__(self) -> None:
-        self.run = 0
+        self.run = self.claim = 0
         self.base: Manifest | None = None
         self.manifests: dict[int, Manifest] = {}
 
@@ -113,8 +114,13 @@ class Store:
         """Begin another run; return the manifest that it goes on from, None for none."""
         self.base = self.newest()
         self.run += 1
+        self.advance()
         self.manifests = {}
         return self.base
+
+    def advance(self) -> None:
+        """Begin a new claim: of a job, of a controller, of an attempt."""
+        self.claim += 1
 
     def newest(self) -> Manifest | None:
         return self.manifests[max(self.manifests)] if self.manifests else self.base
@@ -123,8 +129,8 @@ class Store:
         return manifest in (self.base, self.manifests.get(manifest.epoch))
 
     def write(self, manifest: Manifest) -> None:
-        """Keep a manifest, unless its run is over."""
-        if manifest.run == self.run:
+        """Keep a manifest, unless its claim is over."""
+        if manifest.claim == self.claim:
             self.manifests[manifest.epoch] = manifest
 
 
@@ -189,7 +195,8 @@ class Writer:
         del savepoint, stopped
         self._world.step("WriteManifest")
         parts: dict[events.Participant, Any] = dict(action.parts)
-        manifest = Manifest(self._world.store.run, action.epoch, action.previous, parts)
+        store = self._world.store
+        manifest = Manifest(store.claim, store.run, action.epoch, action.previous, parts)
         self._world.carry_out(lambda: self._write(manifest))
 
     def _write(self, manifest: Manifest) -> None:

@@ -104,6 +104,7 @@ class Job:
         session.end()
         try:
             self._write_down()
+            self.store.advance()
             session.writer.recover(self.store.newest())
             self._write_down()
         except ControllerDiedError as died:
@@ -161,6 +162,7 @@ class Job:
 
     def _begin_controller(self) -> None:
         self._controllers += 1
+        self.store.advance()
         self.session = new_session(self, self._checkpoints, self._write_down)
 
     def _controlled(self) -> Any:

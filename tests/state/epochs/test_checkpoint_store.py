@@ -230,12 +230,12 @@ def test_an_epoch_of_another_folder_is_copied_once(tmp_path, url, claimed):
 def test_what_jobs_were_submitted_as_goes_with_their_last_checkpoint(url, claimed):
     first = claimed(url)
     for job in ("job-1", "refused"):
-        first.write_job(job, b"a topology")
+        first.jobs.write(job, b"a topology")
     write_epoch(first, 1)
     first.claim.close()
-    first.write_job("job-2", b"a topology")
+    first.jobs.write("job-2", b"a topology")
     again = claimed(url, "job-2", restore=going_on(first))
-    again.write_job("job-3", b"submitted behind that claim, and may take over")
+    again.jobs.write("job-3", b"submitted behind that claim, and may take over")
     for epoch, left in ((2, {"job-1", "job-2", "job-3"}), (3, {"job-2", "job-3"})):
         write_epoch(again, epoch, job="job-2")
         again.remove_unlisted(2)

@@ -281,6 +281,20 @@ def test_of_two_claims_at_once_one_succeeds(url, claims, monkeypatch):
     rivals[0].close()
 
 
+def test_a_claim_advances_as_long_as_it_holds(url, claims):
+    first = take(claims, url, "job-1", beats=False)
+    number = first.claim.number
+    first.claim.advance()
+    assert first.claim.number == number + 1
+    assert first.claim.holds()
+    with pytest.raises(OutputError, match="in use by job job-1"):
+        take(claims, url, "job-2")
+    take(claims, url, "job-2", take_over=True, beats=False)
+    with pytest.raises(ClaimLostError, match="taken over by job job-2"):
+        first.claim.advance()
+    assert first.claim.number == number + 1
+
+
 # --- a look, which takes nothing ------------------------------------------------------------------
 
 

@@ -35,8 +35,9 @@ from whale_ray.plan.assignment import Assignment
 from whale_ray.state.epochs import coordinator_events as events
 from whale_ray.state.epochs.checkpoint_store import CheckpointStore
 from whale_ray.state.epochs.coordinator import EpochPhase
-from whale_ray.state.epochs.manifest import Manifest, OperatorPart
+from whale_ray.state.epochs.manifest import Manifest, OperatorPart, encode_manifest
 from whale_ray.state.epochs.messages import EpochDurable, EpochForgotten, InjectMarker
+from whale_ray.state.epochs.store_names import ManifestName
 from whale_ray.transport.clock import SystemClock, VirtualClock
 
 MS = 1_000_000
@@ -91,13 +92,23 @@ def rows_of(staged: Staged) -> list[Row]:
 
 
 class UncertainStore(CheckpointStore):
-    """Writes manifests; may fail before it has done so, or behind that."""
+    """Writes manifests; may fail before it has done so, or behind that, and still do so later."""
 
     failing = 0
+    late: tuple[ManifestName, bytes] | None = None
+
+    def land_late(self) -> None:
+        """Write the last manifest for which that has failed."""
+        if self.late is not None:
+            name, data = self.late
+            self._files.put(str(name), data)
 
     def write_manifest(self, manifest: Manifest) -> str:
         self.failing = max(self.failing - 1, 0)
         if self.failing % 2:
+            assert self.claim is not None
+            name = ManifestName(self.claim.number, manifest.epoch, manifest.lineage.job)
+            self.late = name, encode_manifest(manifest, frozenset(self.manifests()))
             raise OutputError("no space left on device")
         name = super().write_manifest(manifest)
         if self.failing:
@@ -201,6 +212,9 @@ class Job:
     def fail_manifests(self, times: int) -> None:
         self.store.failing = times
 
+    def land_late(self, _: int) -> None:
+        self.store.land_late()
+
     def lose_attempt(self, _: int) -> None:
         self.session.end()
         self.session.writer.recover()
@@ -260,6 +274,7 @@ STEPS = st.lists(
                 "fail_snapshot",
                 "fail_commits",
                 "fail_manifests",
+                "land_late",
                 "lose_attempt",
                 "lose_controller",
             ]
@@ -432,54 +447,4 @@ def test_a_savepoint_is_found_by_who_asked_for_it() -> None:
         assert manifest is not None
         assert (manifest.savepoint, manifest.stopped) == (True, False)
         assert job.session.savepoints.place_of(number) == job.session.writer.place
-        job.session.writer.close()
-
-
-def test_who_has_ended_is_written_down_whole_and_for_its_attempt_alone() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        job = Job(folder)
-        job.turn(0)
-        for worker, participant in enumerate(job.participants):
-            ended = events.ParticipantEnded((0, worker), 0, participant.snapshot(1))
-            job.session.take(MemberMessage(worker, 0, ended), 0)
-        written: list[EpochProgress] = []
-        vars(job)["write_down"] = lambda: written.append(job.session.progress)
-        job.lose_controller(0)
-        job.turn(0)
-        assert [len(progress.ended) for progress in written] == [WORKERS] * len(written)
-        assert written, "the successor may fail at any of them"
-        job.session.end()
-        assert not job.session.progress.ended, "and may fail before the next attempt runs"
-        job.session.writer.close()
-
-
-def test_what_a_bounded_job_publishes_without_a_manifest_outlives_its_controller_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def write_manifest(*_: object) -> str:
-        raise OutputError("no space left on device")
-
-    def published() -> list[Row]:
-        staged = job.session.writer.staged().get("out", [])
-        return sorted(row for one in staged for row in rows_of(one))
-
-    with tempfile.TemporaryDirectory() as folder:
-        job = Job(folder, limit=10)
-        monkeypatch.setattr(job.store, "write_manifest", write_manifest)
-        job.turn(0)
-        for worker in range(WORKERS):
-            job.work(worker)
-        job.end()
-        everything = [(worker, 0) for worker in range(WORKERS)]
-        assert published() == everything
-        job.session.end()
-        job.write_down()
-        for _ in range(2):  # the successor may fail as well
-            job.lose_controller(0)
-            assert published() == everything
-            job.write_down()
-        job.lose_attempt(0)  # another one stages all of it again
-        assert published() == []
-        job.lose_controller(0)  # it was written down before its attempt was over
-        assert published() == []
         job.session.writer.close()
