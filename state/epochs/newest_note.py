@@ -2,8 +2,9 @@
 
 The note is written after the manifest. So a manifest that a note names was whole once; and since
 a note is read by its name, a listing that is out of date hides nothing that is durable. A job that
-takes a folder over begins with a note of what is the newest then: what an earlier job writes behind
-that does not count, since the two know nothing of each other any more.
+takes a folder over begins with a note of what is the newest then, and so does each further attempt
+of a job: what an earlier one has written and comes late does not count, since the two know nothing
+of each other any more.
 """
 
 from __future__ import annotations
