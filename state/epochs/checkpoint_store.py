@@ -17,6 +17,7 @@ from ...configs.errors import DamagedCheckpointError, InputError
 from ...transport.clock import Clock, SystemClock
 from .claim import Claim, check_not_in_use
 from .claim_rules import refusal_of_folder
+from .local_files import LocalFiles
 from .manifest import (
     ChunkFile,
     InlineChunk,
@@ -140,15 +141,14 @@ class CheckpointStore:
     def begin_attempt(self) -> None:
         """Let no manifest count any more that was written until now, and comes late.
 
-        Behind the newest one, an attempt publishes what a late one may name as well.
-
-        Raises:
-            OutputError, InputError, DamagedCheckpointError: see `Claim.check` and `newest`.
+        Behind the newest one, an attempt publishes what a late one may name as well. To a local
+        directory nothing comes late. Raises OutputError, and what `Claim.check` and `newest` do.
         """
         claim = self._claimed()
-        claim.advance()
-        found = self._newest(None)
-        self._note(NewestNote(claim.number, None if found is None else found[0]))
+        if not isinstance(self._files, LocalFiles):
+            claim.advance()
+            found = self._newest(None)
+            self._note(NewestNote(claim.number, None if found is None else found[0]))
 
     def check_claimable(
         self, job: str, topology: str, restore: RestorePoint | None, *, take_over: bool

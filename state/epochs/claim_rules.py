@@ -2,8 +2,8 @@
 
 Each job that begins to use a folder takes a claim, whose number is one higher than the last: the
 highest one holds, whatever the others believe (a fencing token). A job whose claim no longer holds
-may write no manifest, and commit nothing. A further attempt of a job advances its claim, so that
-what comes late of the one before can be told apart.
+may write no manifest, and commit nothing. A further attempt of a job at a URL advances its
+claim, so that what comes late of the one before can be told apart.
 
 A claim is taken over from a job that is dead. On the host of a local directory a lock says so at
 once, since the kernel releases it when its process dies; elsewhere its heartbeat does, once it has

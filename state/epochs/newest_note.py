@@ -3,8 +3,8 @@
 The note is written after the manifest. So a manifest that a note names was whole once; and since
 a note is read by its name, a listing that is out of date hides nothing that is durable. A job that
 takes a folder over begins with a note of what is the newest then, and so does each further attempt
-of a job: what an earlier one has written and comes late does not count, since the two know nothing
-of each other any more.
+of a job at a URL: what an earlier one has written and comes late does not count, since the two know
+nothing of each other any more.
 """
 
 from __future__ import annotations

@@ -146,11 +146,11 @@ class Participant:
 class Job:
     """A session, its store and table, and its workers."""
 
-    def __init__(self, url: str, limit: int | None = None) -> None:
+    def __init__(self, url: str, limit: int | None = None, store: str | None = None) -> None:
         self.clock = VirtualClock()
         self.assignment = assignment(url, limit)
         self.table = Table()
-        self.store = UncertainStore(CheckpointStore.at(url)._files)
+        self.store = UncertainStore(CheckpointStore.at(store or url)._files)
         self.attempt = 0
         self.participants = [Participant(worker) for worker in range(WORKERS)]
         self.answers: list[tuple[int, Any]] = []

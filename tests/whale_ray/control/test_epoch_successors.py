@@ -65,7 +65,7 @@ def test_what_a_bounded_job_publishes_without_a_manifest_outlives_its_controller
 
 def test_a_manifest_that_comes_late_does_not_count_for_the_attempt_after_the_next() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        job = Job(folder)
+        job = Job(folder, store=f"memory://{folder}")
         job.fail_manifests(3)  # that of epoch 1 is there, but nobody knows; that of 2 comes late
         while job.store.late is None:
             job.work(0)
