@@ -24,20 +24,19 @@ from pathlib import Path
 import whale_ray as whale
 from tests.whale_ray.api.test_checkpoints import OFTEN, numbers
 
-folder = Path(sys.argv[1])
+folder, address = Path(sys.argv[1]), sys.argv[2]
 job = whale.submit(
-    numbers(folder), workers=2, address="auto", detach=True, checkpoints=folder / "state", **OFTEN
+    numbers(folder), workers=2, address=address, detach=True, checkpoints=folder / "state", **OFTEN
 )
 print(job.id, flush=True)
 job.wait()
 """
 
 
-def job_of_killed_driver(folder: Path) -> str:
+def job_of_killed_driver(folder: Path, address: str) -> str:
     """Submit a job from another process, which is killed while it waits; return the job's id."""
-    with subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(folder)], stdout=subprocess.PIPE, text=True
-    ) as driver:
+    command = [sys.executable, "-c", DRIVER, str(folder), address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None
         try:
             printed = (line.strip() for line in driver.stdout)
@@ -53,7 +52,8 @@ def job_of_killed_driver(folder: Path) -> str:
 def test_a_detached_job_of_a_killed_driver_is_stopped_and_resumed_from_the_command_line(
     cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job_id = job_of_killed_driver(tmp_path)
+    # Other runs on this machine have a Ray each, so that a new process cannot find "auto".
+    job_id = job_of_killed_driver(tmp_path, cluster.get_runtime_context().gcs_address)
     assert job_id in [one.id for one in list_jobs("auto")]
     assert main(["stop", job_id, "--savepoint", "--address", "auto"]) == 0
     until(lambda: job_id not in [one.id for one in list_jobs("auto")], "it does not stop")
