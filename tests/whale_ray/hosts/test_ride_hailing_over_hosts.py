@@ -64,7 +64,10 @@ def cut_off(host: int, others: list[int], hosts: NamespaceHosts) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("route", ["star", "chain"])
+@pytest.mark.parametrize(
+    "route",
+    ["star", pytest.param("chain", marks=pytest.mark.exhaustive)],  # a chain is cut below
+)
 def test_four_hosts_equal_the_query(rides: Rides, route: str) -> None:
     with NamespaceHosts(HOSTS, rate_mbit=200) as hosts:
         job = submitted(rides, hosts, route).wait(PATIENCE_S)
