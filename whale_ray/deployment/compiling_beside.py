@@ -1,7 +1,7 @@
 """Lets a second process compile a part of what a first job calls, where nothing is compiled yet.
 
 Numba compiles one function at a time in a process, for ten seconds and more until the first row of
-the first job on a machine. Another process then compiles a half of it meanwhile: what a job comes
+the first job on a machine. Another process then compiles a part of it meanwhile: what a job comes
 to last, and takes longest. Whichever process comes first to a function that is called from Python
 compiles it, and the other waits for it (`transport/compiling_in_turn.py`). A job runs without this
 process as well. It ends when it is done, or with the process that started it; if that was killed,
@@ -96,7 +96,7 @@ def _end(process: subprocess.Popen[Any], parent: int) -> None:
 
 
 def compile_part(is_wanted: Callable[[], bool]) -> None:
-    """Compile a half of what a job with keys calls, as long as `is_wanted` says so."""
+    """Compile a part of what a job with keys calls, as long as `is_wanted` says so."""
     if is_wanted():
         _rearrange_rows()
     for module, name in _FUNCTIONS:
