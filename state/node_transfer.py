@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +97,7 @@ def field_columns(records: npt.NDArray[Any], fields: Iterable[RecordField]) -> d
     found = {}
     for field in fields:
         if not field.heap:
-            kind = _type_of(field)
+            kind = _type_of(field.dtype)
             found[column_name(field.name)] = Column(kind, _stored(records[field.name], kind))
     return found
 
@@ -114,7 +115,7 @@ def write_fields(
     for field in fields:
         if not field.heap:
             column = batch.column(column_name(field.name))
-            if column.type != _type_of(field):
+            if column.type != _type_of(field.dtype):
                 records[field.name][slots] = column.data.astype(field.dtype, casting="safe")
                 continue
             data = np.ascontiguousarray(column.data)
@@ -128,11 +129,12 @@ def with_columns(batch: Batch, columns: Mapping[str, Column]) -> Batch:
     return Batch(Schema(fields), [*batch.columns, *columns.values()], batch.num_rows)
 
 
-def _type_of(field: RecordField) -> DataType:
-    """Return the type of an exported column: the field's own, or bytes of a fixed size."""
-    if field.dtype.kind in "biuf" and not field.dtype.shape:
-        return DataType.parse("bool" if field.dtype.kind == "b" else field.dtype.name)
-    return DataType.parse(f"fixed_size_binary({field.dtype.itemsize})")
+@functools.lru_cache(maxsize=256)
+def _type_of(dtype: np.dtype[Any]) -> DataType:
+    """Return the type of a field's exported column: its own, or bytes of a fixed size."""
+    if dtype.kind in "biuf" and not dtype.shape:
+        return DataType.parse("bool" if dtype.kind == "b" else dtype.name)
+    return DataType.parse(f"fixed_size_binary({dtype.itemsize})")
 
 
 def _stored(values: npt.NDArray[Any], kind: DataType) -> npt.NDArray[Any]:

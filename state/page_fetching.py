@@ -125,17 +125,28 @@ class PageFetcher:
         if not self._log.spills or not self._is_useful():
             yield from sorted(regions)
             return
-        region_bytes = self._per_piece * int(self._place[STRIDE])
         for region, following in pairwise((*sorted(regions), -1)):
             if following >= 0:
-                self._log.start_reading(following * region_bytes, region_bytes)
+                self._log.start_reading(following * self._region_bytes, self._region_bytes)
             yield region
             if region >= 0:
-                self._log.start_writing(region * region_bytes, region_bytes)
+                self._start_writing(region)
 
     @property
     def _per_piece(self) -> int:
         return PIECE_BYTES // int(self._place[STRIDE])
+
+    @property
+    def _region_bytes(self) -> int:
+        return self._per_piece * int(self._place[STRIDE])
+
+    def _start_writing(self, region: int) -> None:
+        """Let the kernel write the pages of a region, which are not needed for a while.
+
+        It takes the right to write to them away, so it costs a fault for each that is written to
+        again: not worth it as long as the kernel has memory for all.
+        """
+        self._log.start_writing(region * self._region_bytes, self._region_bytes)
 
     def in_order(self, places: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
         """Yield the rows in the order of their places, in pieces whose pages have been asked for.
@@ -157,29 +168,34 @@ class PageFetcher:
     ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
         """Yield rows in the order of their places, and these, -1 last; rows of one place ascend.
 
-        The next piece's pages are asked for before one is yielded, so they come meanwhile; those of
-        the piece before are being written. The argument is overwritten.
+        If pages come from the disk, the next piece's are asked for before one is yielded, so they
+        come meanwhile; those of the piece before are being written. The argument is overwritten.
         """
         packed = places.view(np.uint64)
         _pack(packed)
         packed.sort()
-        region_bytes = self._per_piece * int(self._place[STRIDE])
-        start, stop = 0, self._asked(packed, 0)
+        is_useful = self._is_useful()
+        start, stop = 0, self._stop(packed, 0)
+        if is_useful:
+            self._ask_for(packed[start:stop])
         while start < len(packed):
-            following = self._asked(packed, stop)
+            following = self._stop(packed, stop)
+            if is_useful:
+                self._ask_for(packed[stop:following])
             piece = packed[start:stop]
             found = (piece >> np.uint64(32)).view(np.int64)
             is_there = found[0] != _NO_PLACE
-            if is_there:
+            goes_ahead = is_useful and is_there
+            if goes_ahead:
                 self._populate(found)
             region = int(found[0]) // self._per_piece
             yield (piece & _ROW_MASK).view(np.int64), found if is_there else np.full_like(found, -1)
-            if is_there:
-                self._log.start_writing(region * region_bytes, region_bytes)
+            if goes_ahead:
+                self._start_writing(region)
             start, stop = stop, following
 
-    def _asked(self, packed: npt.NDArray[np.uint64], start: int) -> int:
-        """Ask for the pages of the piece that begins at `start`; return where it ends."""
+    def _stop(self, packed: npt.NDArray[np.uint64], start: int) -> int:
+        """Return where the piece that begins at `start` ends."""
         if start == len(packed):
             return start
         per_piece = self._per_piece
@@ -187,9 +203,12 @@ class PageFetcher:
         stop = int(np.searchsorted(packed, np.uint64(min(last, _NO_PLACE - 1) << 32 | _ROWS_MAX)))
         if stop <= start:  # records that are not there yet
             return min(start + _NEW_RECORDS_MAX, len(packed))
-        places = (packed[start:stop] >> np.uint64(32)).view(np.int64)
-        self._ask(places, GAP_PAGES_MAX_IN_ORDER)
         return stop
+
+    def _ask_for(self, piece: npt.NDArray[np.uint64]) -> None:
+        """Ask for the pages of a piece; none if its records are not there yet."""
+        if len(piece) and int(piece[0]) >> 32 != _NO_PLACE:
+            self._ask((piece >> np.uint64(32)).view(np.int64), GAP_PAGES_MAX_IN_ORDER)
 
     def _fetch(self, hashes: npt.NDArray[np.uint64]) -> None:
         self._ask(np.sort(self.places(hashes)), GAP_PAGES_MAX)

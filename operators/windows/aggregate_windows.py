@@ -63,15 +63,24 @@ class AggregateWindows(GroupWindows):
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Add rows, or deltas of partial aggregates; emit what has changed if that is asked for."""
         deltas = delta_columns(batch.schema)
-        rows_max = batch.num_rows if self._memtable is None else self._memtable.rows_max
-        for start in range(0, max(batch.num_rows, 1), max(rows_max, 1)):
-            part = batch.slice(start, min(start + rows_max, batch.num_rows))
+        for part in self._parts(batch):
             if deltas is not None:
                 self._merge_deltas(part, deltas)
             else:
                 self._add_rows(part, out)
         if self._asked.output_mode == "append" or self._trigger.is_time(self._context.clock):
             self._emit_changed(out)
+
+    def _parts(self, batch: Batch) -> Iterator[Batch]:
+        """Yield a batch in parts for which the memtable has room, as it is then."""
+        start = 0
+        while self._memtable is not None and start < batch.num_rows:
+            left = batch.slice(start)
+            part = left.slice(0, self._memtable.rows_that_fit(left))
+            yield part
+            start += part.num_rows
+        if start < batch.num_rows or not start:
+            yield batch.slice(start)
 
     def _add_rows(self, batch: Batch, out: Output) -> None:
         self._bound(batch.schema)

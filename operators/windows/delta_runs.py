@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...state.spill import SpillFile, SpillRecord
+from .grouping import SLICE
 
 if TYPE_CHECKING:
     from ...state.budget import StateBudget
@@ -51,8 +52,8 @@ class DeltaRuns:
             return False
         return self._budget.has_room_on_disk(nbytes + beside)
 
-    def append(self, region: int, deltas: Batch, earliest_slice: int) -> None:
-        """Let deltas of groups of a region wait.
+    def append(self, region: int, deltas: Batch) -> None:
+        """Let deltas of groups of a region wait, with the slice of each as `SLICE`.
 
         Raises:
             ResourceError: the disk does not take them.
@@ -61,8 +62,9 @@ class DeltaRuns:
         self._by_region.setdefault(region, []).append(record)
         self._budget.charge(self._operator, record.length, on_disk=True)
         self._charged_bytes += record.length
-        if self.earliest_slice is None or earliest_slice < self.earliest_slice:
-            self.earliest_slice = earliest_slice
+        earliest = int(deltas.column(SLICE).data.min())
+        if self.earliest_slice is None or earliest < self.earliest_slice:
+            self.earliest_slice = earliest
 
     def of(self, region: int) -> Iterator[Batch]:
         """Yield the deltas of a region as they came, each once."""

@@ -14,7 +14,8 @@ a marker. So nobody sees a difference, and checkpoints need not know of it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,13 +23,13 @@ import numpy.typing as npt
 
 from ...state.budget import SETTING, StateBudget
 from ...state.keys import stable_partition
+from ...transport.wire.batch import Batch
 from .delta_runs import DeltaRuns
 from .deltas import deltas_of
 from .group_state import NEW
 from .grouping import SLICE
 
 if TYPE_CHECKING:
-    from ...transport.wire.batch import Batch
     from ..process import InstanceContext
     from .group_state import GroupState
 
@@ -48,7 +49,10 @@ _BEYOND_BYTES = 16 << 20
 """So much address space is reserved beyond twice of it: `has_room` estimates, and texts are moved
 together now and then."""
 _ROWS_MIN, _PARTS = 64, 16
-"""Rows are added in parts of it that are so small, since each may have a group of its own."""
+"""Rows are added in parts that fit for sure, since each may have a group of its own: the smaller,
+the fuller it is, down to this part of it."""
+_COPIED_GROUPS = 1 << 14
+"""About so many groups are copied at a time as deltas, beside all that the budget counts."""
 _SORTED_BYTES = 32
 """What a group takes while all are sorted: its slot, slice and region, and its row."""
 _INDEX_BYTES = 32
@@ -88,10 +92,21 @@ class _Sorted(NamedTuple):
         }
         return cls(np.concatenate(slots), slices, order, rows)
 
-    def of_region(self, region: int) -> tuple[Int64s, Int64s]:
-        """Return the slots and slices of the groups of a region."""
-        rows = self.order[self.regions[region]]
+    def of_regions(self, regions: Sequence[int]) -> tuple[Int64s, Int64s]:
+        """Return the slots and slices of the groups of regions that follow one another."""
+        rows = self.order[self.regions[regions[0]].start : self.regions[regions[-1]].stop]
         return self.slots[rows], self.slices[rows]
+
+    def together(self) -> Iterator[list[tuple[int, int]]]:
+        """Yield regions that follow one another and have few groups, and how many each has."""
+        found: list[tuple[int, int]] = []
+        for region, rows in self.regions.items():
+            if found and sum(count for _, count in found) + rows.stop - rows.start > _COPIED_GROUPS:
+                yield found
+                found = []
+            found.append((region, rows.stop - rows.start))
+        if found:
+            yield found
 
 
 class GroupMemtable:
@@ -138,16 +153,25 @@ class GroupMemtable:
             return None
         return cls(stored, nbytes, context, make)
 
-    @property
-    def rows_max(self) -> int:
-        """How many rows are to be added at a time at most."""
-        return max(_ROWS_MIN, self._nbytes // _PARTS // self._group_bytes)
+    def rows_that_fit(self, batch: Batch) -> int:
+        """Return how many rows of a batch are to be added now: fewer, the less room is left.
+
+        They are at least those of one of `_PARTS` parts of the memory, for which it is emptied.
+        """
+        least = max(_ROWS_MIN, self._nbytes // _PARTS // self._group_bytes)
+        rows = batch.num_rows
+        while rows > least and not self._has_room(rows, batch.nbytes * rows // batch.num_rows):
+            rows //= 2
+        return max(rows, least)
 
     def has_room(self, batch: Batch) -> bool:
         """Whether each of these rows may have a group of its own that is not there yet."""
+        return self._has_room(batch.num_rows, batch.nbytes)
+
+    def _has_room(self, rows: int, nbytes: int) -> bool:
         used = self._budget.used_bytes + _SORTED_BYTES * len(self.groups)
-        added = batch.nbytes * (1 + self.groups.texts) + batch.num_rows * self._group_bytes
-        return used + added + self.groups.growth_bytes(batch.num_rows) <= self._nbytes
+        added = nbytes * (1 + self.groups.texts) + rows * self._group_bytes
+        return used + added + self.groups.growth_bytes(rows) <= self._nbytes
 
     @property
     def _group_bytes(self) -> int:
@@ -169,13 +193,16 @@ class GroupMemtable:
     def put_off(self) -> Iterator[Batch]:
         """Let all groups wait on the disk; yield those that are new there, as `emptied` does."""
         own = _Sorted.of(self.groups, self._stored)
-        for region in own.regions:
-            slots, slices = own.of_region(region)
-            deltas = deltas_of(self.groups, slots, slices, SLICE)
-            if region == NEW:
-                yield deltas
-            else:
-                self._runs.append(region, deltas, int(slices.min()))
+        for regions in own.together():
+            deltas = self._deltas(own, [region for region, _ in regions])
+            start = 0
+            for region, count in regions:
+                of_region = deltas.slice(start, start + count)
+                start += count
+                if region == NEW:
+                    yield of_region
+                else:
+                    self._runs.append(region, of_region)
         self.groups.clear()
 
     def emptied(self) -> Iterator[Batch]:
@@ -186,19 +213,38 @@ class GroupMemtable:
         """
         own = _Sorted.of(self.groups, self._stored)
         for region in self._stored.passed({*own.regions, *self._runs} - {NEW}):
-            yield from self._runs.of(region)
+            waiting = self._runs.of(region)
             if region in own.regions:
-                yield deltas_of(self.groups, *own.of_region(region), SLICE)
+                waiting = chain(waiting, [self._deltas(own, [region])])
+            yield from _joined(waiting)
         self._runs.close()  # new groups may need the room on the disk
         if NEW in own.regions:
-            yield deltas_of(self.groups, *own.of_region(NEW), SLICE)
+            yield self._deltas(own, [NEW])
         self.groups.clear()
+
+    def _deltas(self, own: _Sorted, regions: Sequence[int]) -> Batch:
+        """Return the groups of regions that follow one another as deltas, by region."""
+        return deltas_of(self.groups, *own.of_regions(regions), SLICE)
 
     def close(self) -> None:
         """Forget all groups, and give the memory back."""
         self._runs.close()
         self.groups.drop()
         self._stored.give_back(self._nbytes)
+
+
+def _joined(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Yield the same rows in batches that are not small: each is merged at some fixed cost."""
+    found: list[Batch] = []
+    rows = 0
+    for batch in batches:
+        found.append(batch)
+        rows += batch.num_rows
+        if rows >= _COPIED_GROUPS:
+            yield Batch.concat(found)
+            found, rows = [], 0
+    if found:
+        yield Batch.concat(found)
 
 
 def report_none(operator: str) -> None:
