@@ -36,7 +36,7 @@ SHOW_SOURCES := import os, pathlib, sys, sysconfig; \
 	(site / "whale-ray-sources.pth").write_text(os.path.relpath(folder, site) + "\n")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ui run test test-lab test-long test-exhaustive test-rdma lowest check docs pictures bench bench-rdma peers soak format settings constraints clean
+.PHONY: help setup ui run test test-lab test-long test-all test-exhaustive test-rdma lowest check docs pictures bench bench-rdma peers soak format settings constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ test-lab: $(DEV) ## run the tests of the benchmarks and the performance simulato
 
 test-long: $(DEV) ## run the long tests
 	@$(BIN)/python -m pytest $(SHARED_OUT) -m "long and not rdma and not exhaustive" $(ARGS)
+
+test-all: $(DEV) ## run the tests, the laboratory's and the long ones in one go, as .ci/run does
+	@$(BIN)/python -m pytest $(SHARED_OUT) -m "not rdma and not exhaustive" $(ARGS)
 
 test-exhaustive: $(DEV) ## run long tests again, elsewhere or with other seeds (.ci/run does not)
 	@$(BIN)/python -m pytest $(SHARED_OUT) -m "exhaustive and not rdma" $(ARGS)
@@ -111,7 +114,7 @@ clean: ## remove what builds, tests and tools left behind (not .venv, not result
 # --- set-up: each step once, again only when the requirements change --------------------------
 
 setup run peers soak settings: STEPS := 2
-ui test test-lab test-long test-exhaustive test-rdma lowest check docs pictures bench bench-rdma format constraints: STEPS := 3
+ui test test-lab test-long test-all test-exhaustive test-rdma lowest check docs pictures bench bench-rdma format constraints: STEPS := 3
 
 $(CREATED):
 	@echo "[1/$(STEPS)] virtual environment in $(VENV), about 30 MB"

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from tests.runs import QUICK_JAVA
 from tests.whale_ray.lab.bench.streaming_rows import make_few, make_inputs
 from whale_ray.lab.bench.streaming.inputs import InputFiles
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _quick_flink() -> Iterator[None]:
+    """Let Flink's Java, which is a program of its own, be as quick as Spark's in tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", QUICK_JAVA)
+        yield
 
 
 @pytest.fixture(scope="module")
