@@ -41,6 +41,9 @@ _FOLDER_PREFIX = "whale-test-"
 COMM_BYTES = 15
 """The kernel keeps no more of a process' name."""
 
+QUICK_JAVA = "-XX:TieredStopAtLevel=1"
+"""Java compiles without optimizing: programs are so short in tests that this halves their time."""
+
 
 def begin_run() -> None:
     """Give this process and those that it starts from now on a run number of their own.
@@ -49,10 +52,6 @@ def begin_run() -> None:
     """
     os.environ[_VARIABLE] = uuid.uuid4().hex
     os.environ.update(_RAY_PATIENCE)
-
-
-QUICK_JAVA = "-XX:TieredStopAtLevel=1"
-"""Java compiles what it runs once, not for speed: tests are so short that this halves their time."""
 
 
 def options_of_sparks(folder: str) -> tuple[str, str]:
