@@ -15,13 +15,12 @@ from whale_ray.lab.bench.checkpoints.rates import rate_rows
 from whale_ray.lab.bench.streaming.answers import Answer
 from whale_ray.metrics.checkpoint_metrics import CheckpointMetrics
 
-NAME = rates.WORKLOADS[0]
+NAME = next(iter(rates.WORKLOADS))
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rates, "WORKLOADS", (NAME,))
-    monkeypatch.setattr(rates, "EVENTS", 20_000)
+    monkeypatch.setattr(rates, "WORKLOADS", {NAME: 20_000})
     monkeypatch.setattr(rates, "QUICK_EVENTS", 20_000)
 
 
