@@ -29,12 +29,17 @@ def test_a_job_makes_the_rows_of_its_loop(way: rows.RowWorkload) -> None:
     assert sorted(found, key=order) == sorted(way.loop(table.to_pylist()), key=order)
 
 
-def test_the_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+@pytest.fixture
+def _no_bytewax(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let Bytewax be in no environment, though another test may have imported it."""
+    monkeypatch.setenv("WHALE_RAY_PEERS", str(tmp_path))
+    monkeypatch.setattr("whale_ray.lab.bench.peers.base.find_spec", lambda name: None)
+
+
+@pytest.mark.usefixtures("_no_bytewax")
+def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(rows, "QUICK_ROWS", 100)
     monkeypatch.setattr(rows, "REPETITIONS", 1)
-    monkeypatch.setenv("WHALE_RAY_PEERS", str(tmp_path))
     assert main(["bench", "rows", "--quick", "--json"]) == 0
     report = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert [row["name"] for row in report["rows"]] == [way.name for way in rows.WAYS]
@@ -42,11 +47,9 @@ def test_the_command(
     assert "Bytewax: not installed (make peers)" in report["notes"]
 
 
-def test_bytewax_has_equal_workloads_and_its_absence_is_reported(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("_no_bytewax")
+def test_bytewax_has_equal_workloads_and_its_absence_is_reported() -> None:
     assert set(bytewax_rows.STEPS) < {way.name for way in rows.WAYS}
-    monkeypatch.setenv("WHALE_RAY_PEERS", str(tmp_path))
     with pytest.raises(ResourceError, match=r"^the peer bytewax: not installed \(make peers\)"):
         bytewax_rows.cpu_ns_per_row("iterable of dicts", 10)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,22 @@ from whale_ray.lab.bench.streaming.workload import Workload
 from whale_ray.lab.bench.streaming.workloads import MAPPED, MATRIX, WORKLOADS, workload_named
 
 
+def copy_compiled(folder: Path) -> None:
+    """Copy whale-ray with its compiled functions: to compile all of them takes a minute."""
+    package = Path(first_result.__file__).parents[3]
+    shutil.copytree(package, folder / package.name, ignore=shutil.ignore_patterns("frontend"))
+
+
+def test_the_copy_for_first_results_has_all_but_what_is_compiled(tmp_path: Path) -> None:
+    first_result._copy_uncompiled(tmp_path)
+    found = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
+    copy_compiled(tmp_path / "compiled")
+    whole = {path.relative_to(tmp_path / "compiled") for path in tmp_path.glob("compiled/**/*.*")}
+    assert {path for path in whole - found if path.suffix not in {".nbi", ".nbc"}} == set()
+    assert not {path for path in found if path.suffix in {".nbi", ".nbc"}}
+    assert Path("whale_ray/transport/wire/codec.py") in found
+
+
 def without_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     kept = ("whale-ray, 1 worker", "whale-ray, 1 worker, mapped Arrow", "DuckDB batch, 1 thread")
     ours = tuple(one for one in SYSTEMS if one.name in kept)
@@ -32,6 +49,7 @@ def without_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(handles, "REPETITIONS", 1)
     monkeypatch.setattr(many_keys, "QUICK_KEYS", 1 << 10)
     monkeypatch.setattr(first_result, "QUICK_REPETITIONS", 1)
+    monkeypatch.setattr(first_result, "_copy_uncompiled", copy_compiled)
     monkeypatch.setenv("WHALE_RAY_PEERS", str(tmp_path))
 
 
