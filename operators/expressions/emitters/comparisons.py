@@ -34,7 +34,7 @@ _WORD_BYTES = (8, 4, 2, 1)
 
 def equal(loop: LoopWriter, left: Code, right: Code) -> Code:
     """Tell where both are equal; NaN equals NaN."""
-    left, right = unified(loop, [left, right])
+    left, right = unified(loop, [left, right], to_compare=True)
     return loop.truth(_same(loop, left, right), both(left.valid, right.valid))
 
 
@@ -79,7 +79,7 @@ def greater_equal(loop: LoopWriter, left: Code, right: Code) -> Code:
 
 def equal_null_safe(loop: LoopWriter, left: Code, right: Code) -> Code:
     """Tell where both are equal or both null; never null itself."""
-    left, right = unified(loop, [left, right])
+    left, right = unified(loop, [left, right], to_compare=True)
     same = loop.let(_same(loop, left, right))
     if left.valid is None and right.valid is None:
         return loop.truth(same, None)
@@ -126,7 +126,7 @@ def isin(loop: LoopWriter, value: Code, *choices: Code) -> Code:
     if value.constant is not None or any(choice.constant is None for choice in choices):
         msg = "isin of other than a column and literals"
         raise NotCompilable(msg)
-    value, *wanted = unified(loop, [value, *choices])
+    value, *wanted = unified(loop, [value, *choices], to_compare=True)
     known = [choice for choice in wanted if choice.valid is None]
     literals = [choice.constant.as_py() for choice in known if choice.constant is not None]
     if pa.types.is_floating(value.kind) and any(math.isnan(one) for one in literals):
@@ -224,7 +224,7 @@ def _bytes_of(loop: LoopWriter, text: Code) -> tuple[str, str, str]:
 
 
 def _ordered(loop: LoopWriter, left: Code, right: Code) -> tuple[Code, Code]:
-    left, right = unified(loop, [left, right])
+    left, right = unified(loop, [left, right], to_compare=True)
     if pa.types.is_boolean(left.kind):
         msg = f"the order of {left.kind}"
         raise NotCompilable(msg)

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 __all__ = ["beside", "converted", "numbers", "unified"]
 
 
-def converted(loop: LoopWriter, code: Code, target: ArrowType) -> Code:
-    """Return a value in a type that `common_type` or `number_type` returned for it."""
+def converted(loop: LoopWriter, code: Code, target: ArrowType, *, to_compare: bool = False) -> Code:
+    """Return a value in a type that `common_type` or `number_type` returned for it.
+
+    `to_compare` as for `kernels.coercion.coerced`.
+    """
     if code.kind == target:
         return code
     if code.constant is not None:
-        return loop.constant(coerced(code.constant, target))
+        return loop.constant(coerced(code.constant, target, to_compare=to_compare))
     if pa.types.is_null(code.kind):
         return loop.constant(pa.scalar(None, target))
     if is_text(code.kind) and is_text(target):
@@ -41,13 +44,13 @@ def beside(loop: LoopWriter, code: Code, kind: ArrowType) -> Code:
     return loop.constant(coerced_literal(code.constant, kind))
 
 
-def unified(loop: LoopWriter, codes: Sequence[Code]) -> list[Code]:
+def unified(loop: LoopWriter, codes: Sequence[Code], *, to_compare: bool = False) -> list[Code]:
     """Return values in their common type; see `kernels.coercion.unified`."""
     target = common_type([code.kind for code in codes if code.constant is None])
     codes = [beside(loop, code, target) for code in codes]
     literals = [code.kind for code in codes if code.constant is not None]
     target = common_type([target, *literals])
-    return [converted(loop, code, target) for code in codes]
+    return [converted(loop, code, target, to_compare=to_compare) for code in codes]
 
 
 def numbers(loop: LoopWriter, left: Code, right: Code) -> tuple[Code, Code]:

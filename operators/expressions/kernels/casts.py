@@ -358,7 +358,10 @@ _CASTS: tuple[tuple[Test, Callable[[Value, ArrowType], Value]], ...] = (
     (lambda a, b: is_date(a) and _TYPES.is_timestamp(b), date_to_timestamp),
     (lambda a, b: is_date(a) and is_date(b), _to_plain),
     (lambda a, b: _TYPES.is_duration(a) and _TYPES.is_duration(b), lambda v, t: in_unit(v, t.unit)),
-    (lambda a, b: _TYPES.is_time(a) and _TYPES.is_time(b), _to_plain),
+    (
+        lambda a, b: _TYPES.is_time(a) and _TYPES.is_time(b),
+        lambda v, t: pc.cast(v, t, safe=False),  # which cuts what is finer than its unit
+    ),
     (lambda a, b: _TYPES.is_floating(a) and is_text(b), _float_to_text),
     (lambda a, b: _TYPES.is_timestamp(a) and is_text(b), timestamp_to_text),
     (lambda a, b: is_date(a) and is_text(b), date_to_text),

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ....configs.errors import ExpressionError
-from .arrays import Value
+from .arrays import Value, from_numpy, to_numpy
 from .casts import cast_to, number_to_float
-from .timestamp_casts import date_to_timestamp
+from .timestamp_casts import date_to_timestamp, in_unit
 from .type_rules import ArrowType, as_decimal, common_type, is_date, is_text
 
 __all__ = ["coerced", "coerced_literal", "literal_scalar", "unified"]
@@ -52,8 +52,8 @@ def _number(constant: float, dtype: npt.DTypeLike, kind: pa.DataType) -> Value:
     return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(np.array([constant], dtype))])[0]
 
 
-def unified(values: Sequence[Value]) -> list[Value]:
-    """Cast values to their common type.
+def unified(values: Sequence[Value], *, to_compare: bool = False) -> list[Value]:
+    """Cast values to their common type; `to_compare` as for `coerced`.
 
     A literal takes part with the type that the columns suggest: text beside a date or timestamp is
     read as one, an integer beside an unsigned column takes its type, an integer beside a decimal
@@ -66,23 +66,43 @@ def unified(values: Sequence[Value]) -> list[Value]:
     target = common_type(columns)
     values = [coerced_literal(value, target) for value in values]
     target = common_type([target, *(v.type for v in values if isinstance(v, pa.Scalar))])
-    return [coerced(value, target) for value in values]
+    return [coerced(value, target, to_compare=to_compare) for value in values]
 
 
-def coerced(value: Value, target: ArrowType) -> Value:
+def coerced(value: Value, target: ArrowType, *, to_compare: bool = False) -> Value:
     """Cast a value to a type that `common_type` returned for it.
 
-    A number may be rounded to a float; everything else keeps its value or is refused.
+    A number may be rounded to a float; everything else keeps its value, or is null if it does not
+    fit: a time of the year 9999 in nanoseconds. `to_compare`: such a time becomes the first or last
+    one that fits, which is as far from all others.
     """
     if value.type == target:
         return value
     if pa.types.is_floating(target):
         return number_to_float(value, target)
-    if is_date(value.type) and pa.types.is_timestamp(target):
+    if pa.types.is_timestamp(target) or pa.types.is_duration(target):
         if isinstance(value, pa.Scalar):
-            return date_to_timestamp(pa.repeat(value, 1), target)[0]
-        return date_to_timestamp(value, target)
-    return pc.cast(value, target)
+            return _as_time(pa.repeat(value, 1), target, to_compare)[0]
+        return _as_time(value, target, to_compare)
+    try:
+        return pc.cast(value, target)
+    except pa.ArrowInvalid:  # a decimal has more digits than the common type
+        if isinstance(value, pa.Scalar):
+            return cast_to(pa.repeat(value, 1), target)[0]
+        return cast_to(value, target)
+
+
+def _as_time(value: Value, target: ArrowType, to_compare: bool) -> Value:
+    if is_date(value.type):
+        made = date_to_timestamp(value, target)
+    else:
+        made = pc.cast(in_unit(value, target.unit), target)
+    if not to_compare or made.null_count == value.null_count:
+        return made
+    steps = pc.cast(value, pa.int32() if pa.types.is_date32(value.type) else pa.int64())
+    numbers, valid = to_numpy(steps, len(value))
+    ends = np.where(numbers < 0, np.int64(-(2**63)), np.int64(2**63 - 1))
+    return pc.coalesce(made, pc.cast(from_numpy(ends, valid), target))
 
 
 def coerced_literal(value: Value, beside: ArrowType) -> Value:
@@ -107,7 +127,10 @@ def coerced_literal(value: Value, beside: ArrowType) -> Value:
 def _time_literal(text: Value, beside: ArrowType) -> Value:
     # Beside a date a text with a time of day is read as a timestamp: it must not lose its hours.
     has_time = is_date(beside) and len(text.as_py().strip()) > len("2000-01-01")
-    read = cast_to(pa.repeat(text, 1), pa.timestamp("us") if has_time else beside)[0]
+    kind = pa.timestamp("us") if has_time else beside
+    read = cast_to(pa.repeat(text, 1), kind)[0]
+    if not read.is_valid and pa.types.is_timestamp(kind):  # the year 9999 beside nanoseconds
+        read = cast_to(pa.repeat(text, 1), pa.timestamp("us", kind.tz))[0]
     if not read.is_valid:
         msg = f"{text.as_py()!r} is no date or time: write it as '2008-05-17 12:00:00'"
         raise ExpressionError(msg)

@@ -28,7 +28,7 @@ __all__ = [
 
 def equal(left: Value, right: Value) -> Value:
     """Tell where both are equal; NaN equals NaN."""
-    left, right = unified([left, right])
+    left, right = unified([left, right], to_compare=True)
     result = pc.equal(left, right)
     if has_nan(left) and has_nan(right):
         result = pc.or_kleene(result, pc.and_kleene(pc.is_nan(left), pc.is_nan(right)))
@@ -52,7 +52,7 @@ def less_equal(left: Value, right: Value) -> Value:
 
 def greater(left: Value, right: Value) -> Value:
     """Tell where left is greater; NaN is greater than all numbers."""
-    left, right = unified([left, right])
+    left, right = unified([left, right], to_compare=True)
     result = pc.greater(left, right)
     if has_nan(left):
         result = pc.or_kleene(result, pc.and_kleene(pc.is_nan(left), pc.invert(pc.is_nan(right))))
@@ -61,7 +61,7 @@ def greater(left: Value, right: Value) -> Value:
 
 def greater_equal(left: Value, right: Value) -> Value:
     """Tell where left is greater or equal."""
-    left, right = unified([left, right])
+    left, right = unified([left, right], to_compare=True)
     result = pc.greater_equal(left, right)
     if has_nan(left):
         true_or_null = pc.if_else(pc.is_valid(right), True, pa.scalar(None, pa.bool_()))
@@ -71,7 +71,7 @@ def greater_equal(left: Value, right: Value) -> Value:
 
 def equal_null_safe(left: Value, right: Value) -> Value:
     """Tell where both are equal or both null; never null itself."""
-    left, right = unified([left, right])
+    left, right = unified([left, right], to_compare=True)
     same = pc.fill_null(equal(left, right), False)
     return pc.or_(same, pc.and_(pc.is_null(left), pc.is_null(right)))
 
@@ -108,7 +108,9 @@ def isin(value: Value, *choices: Value) -> Value:
     """
     # If the value is a constant, the choices are arrays, too.
     scalars = [choice[0] if isinstance(choice, pa.Array) else choice for choice in choices]
-    value, *scalars = unified([value, *scalars])
+    if isinstance(value, pa.Scalar):  # a whole number beside decimals stays one
+        value = pa.repeat(value, 1)
+    value, *scalars = unified([value, *scalars], to_compare=True)
     not_null = [scalar.as_py() for scalar in scalars if scalar.is_valid]
     if pa.types.is_floating(value.type) and 0.0 in not_null:
         not_null += [0.0, -0.0]  # pyarrow compares bits

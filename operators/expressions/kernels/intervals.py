@@ -71,7 +71,7 @@ def difference(left: Value, right: Value) -> Value:
     """
     left, right = unified([left, right])
     if is_date(left.type):
-        return pc.cast(pc.subtract(left, right), pa.duration("us"))
+        return in_unit(pc.subtract(left, right), "us")
     zone = left.type.tz
     if zone in (None, "UTC"):
         return pc.subtract(left, right)

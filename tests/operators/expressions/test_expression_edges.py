@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whale_ray.configs.errors import ExpressionError, InputError
+from whale_ray.operators.compiled.compiled_chain import CompiledChain
 from whale_ray.operators.expressions import functions as F  # noqa: N812 - as in PySpark
 from whale_ray.operators.expressions.civil_days import civil_day, day_number
 from whale_ray.operators.expressions.expression import Expression, col, lit
@@ -31,6 +32,7 @@ from whale_ray.operators.expressions.kernels.zones import (
     instant_seconds,
     midnight_seconds,
 )
+from whale_ray.operators.transforms import MapExpressions
 from whale_ray.transport.wire.arrow import column_to_arrow
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.column import Column
@@ -210,6 +212,7 @@ def test_a_day_later_is_the_same_local_time(step: datetime.timedelta, later: str
         (lit(np.float32(1e-45)).cast("string"), "1.4E-45"),
         (lit(-0.0).isin(0), True),
         (lit(-0.0).isin(0, None), True),
+        (lit(2).isin(decimal.Decimal("2.00")), True),
         (F.round(lit(2**63 - 1), -1), -(2**63) + 2),
         (F.round(lit(-(2**63)), -30), 0),
         (lit(decimal.Decimal("127.99")).cast("double"), 127.99),
@@ -217,6 +220,7 @@ def test_a_day_later_is_the_same_local_time(step: datetime.timedelta, later: str
         (F.isnan(lit(1.0) ** lit(math.nan)), True),
         (lit(datetime.date(2020, 1, 1)) + datetime.timedelta(hours=1), 1_577_840_400_000_000),
         (lit(datetime.date(2020, 1, 2)) - datetime.date(2020, 1, 1), datetime.timedelta(days=1)),
+        (F.date_from_unix_date(lit(2**31 - 1)) - datetime.date(1970, 1, 1), None),
         (lit("294247-01-10").cast("timestamp") + datetime.timedelta(days=1), None),
         (F.date_trunc("week", lit(-(2**63)).cast("timestamp")), None),
         (F.split_part(lit("a,b"), lit(","), lit(2)), "b"),
@@ -231,6 +235,70 @@ def test_values_at_the_ends_of_ranges(expression: Expression, value: Any) -> Non
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # numpy would print them
         assert _value(expression) == value
+
+
+_SOON = datetime.datetime(2020, 1, 1)  # noqa: DTZ001 - a clock's
+_LAST = datetime.datetime(9999, 12, 31)  # noqa: DTZ001 - as above
+_TIMES = Batch.from_arrow(
+    pa.table(
+        {
+            "fine": pa.array([_SOON, _SOON, None], "timestamp[ns]"),
+            "coarse": pa.array([_SOON, _LAST, _LAST], "timestamp[us]"),
+            "first": pa.array([_SOON, datetime.date(1, 1, 1), _LAST], "date32"),
+            "zoned": pa.array([_SOON, _SOON, None], pa.timestamp("ns", "Asia/Kolkata")),
+            "short": pa.array([1, 1, None], "duration[ns]"),
+            "long": pa.array([0, 2**62, -(2**62)], "duration[s]"),
+        }
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("condition", "values"),
+    [
+        (col("coarse") > col("fine"), [False, True, None]),
+        (col("coarse") == col("fine"), [True, False, None]),
+        (col("coarse").eq_null_safe(col("fine")), [True, False, False]),
+        (col("first") < col("fine"), [False, True, None]),
+        (col("first") < col("zoned"), [True, True, None]),
+        (col("long") >= col("short"), [False, True, None]),
+        (col("fine") < _LAST, [True, True, None]),
+        (col("fine") < _LAST.date(), [True, True, None]),
+        (col("fine") < "9999-12-31", [True, True, None]),
+        (col("zoned") <= "9999-12-31", [True, True, None]),
+        (col("fine").isin(_SOON, _LAST), [True, True, None]),
+    ],
+    ids=str,
+)
+def test_times_are_compared_with_those_that_nanoseconds_cannot_hold(
+    condition: Expression, values: list[bool | None]
+) -> None:
+    assert condition.evaluate(_TIMES).to_pylist() == values
+    loop = CompiledChain([MapExpressions({"x": condition}, keep=False)], "compiled")
+    passed = loop.pass_through(_TIMES)
+    assert passed is None or (passed.rows and passed.rows.column("x").to_pylist() == values)
+
+
+@pytest.mark.parametrize(
+    ("expression", "values"),
+    [
+        (F.coalesce("coarse", "fine"), [_SOON, _SOON, None]),
+        (col("coarse") - col("fine"), [datetime.timedelta(0), None, None]),
+        (lit(datetime.time(1, 2, 3, 4)).cast("time32[s]"), [datetime.time(1, 2, 3)] * 3),
+        (
+            F.coalesce(col("d"), lit(decimal.Decimal("0.5"))),
+            [decimal.Decimal(1), decimal.Decimal("0.5"), decimal.Decimal("0.5")],
+        ),
+        (col("d") > lit(decimal.Decimal("0.5")), [True, None, None]),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_into_the_common_type_is_null(
+    expression: Expression, values: list[Any]
+) -> None:
+    numbers = [decimal.Decimal(1), decimal.Decimal("9" * 38), None]
+    batch = _TIMES.with_column("d", numbers, "decimal128(38, 0)")
+    assert expression.evaluate(batch).to_pylist() == values
 
 
 def test_numpy_warns_for_no_number() -> None:
