@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["GreatestRows", "pass_greatest"]
 
 _SLICES = 16
+_TOGETHER = 256
+"""So many rows are looked at together first."""
 _NO_SLICE = -(1 << 63)
 
 
@@ -64,9 +66,53 @@ def pass_greatest(
         greatest: their order, the greatest first, int64 (k, n).
         passes: bool (m,), is filled.
     """
-    most = greatest.shape[1]
     left_out = 0
     place = 0
+    for start in range(0, len(slices), _TOGETHER):
+        stop = min(start + _TOGETHER, len(slices))
+        of, by, passed = slices[start:stop], order[start:stop], passes[start:stop]
+        if _are_less(of, by, with_ties, place, known, counts, greatest):
+            passed[:] = False
+            left_out += stop - start
+        else:
+            left, place = _pass_each(of, by, with_ties, place, known, counts, greatest, passed)
+            left_out += left
+    return left_out
+
+
+@njit(inline="always")
+def _are_less(
+    slices: Any, order: Any, with_ties: bool, place: int, known: Any, counts: Any, greatest: Any
+) -> bool:
+    """Whether no row can be among the first, since all are of a place's slice and less than those.
+
+    There is no branch for each row: most rows are told so, many at a time.
+    """
+    most = greatest.shape[1]
+    if counts[place] < most:
+        return False
+    others, first = 0, order[0]
+    for row in range(len(slices)):
+        others += slices[row] != known[place]
+        first = max(first, order[row])
+    last = greatest[place, most - 1]
+    return others == 0 and (first < last or (first == last and not with_ties))
+
+
+@njit(inline="always")
+def _pass_each(
+    slices: Any,
+    order: Any,
+    with_ties: bool,
+    place: int,
+    known: Any,
+    counts: Any,
+    greatest: Any,
+    passes: Any,
+) -> Any:
+    """Do what `pass_greatest` does, from the place of the row before on; return the last, too."""
+    most = greatest.shape[1]
+    left_out = 0
     for row in range(len(slices)):
         slice_ = slices[row]
         if known[place] != slice_:
@@ -87,7 +133,7 @@ def pass_greatest(
             at -= 1
         greatest[place, at] = value
         counts[place] = min(count + 1, most)
-    return left_out
+    return left_out, place
 
 
 @njit(cache=True, nogil=True)

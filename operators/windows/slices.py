@@ -290,6 +290,10 @@ class WholeInput(Slices):
         return 0
 
 
+_TOGETHER = 256
+"""Of so many rows the least and the greatest time are looked at first."""
+
+
 def slices_of(asked: WindowedGrouping) -> Slices:
     """Return the slices of a grouping with a time window, within windows, or without a window."""
     if isinstance(asked.window, TimeWindow):
@@ -311,24 +315,42 @@ def beyond_years(batch: Batch, row: int) -> BadRowError:
 def _slices_of_times(times: Any, origin: Any, slide: Any, rest: Any, size: Any, slices: Any) -> int:
     """Write the slice of each time; return the first row too near the ends of int64, else −1.
 
-    A division of integers takes longer than all else here: a product of floats is off by one or
-    two at most, since a slide has at least 1,000 ns.
+    Rows that follow one another are mostly of one slice, which the least and the greatest of some
+    of them tell for all.
     """
     lowest, highest = -LATEST_NS + size, LATEST_NS - size
     per_ns = 1.0 / slide
-    for row in range(len(times)):
-        if times[row] < lowest or times[row] > highest:
-            return row
-        time = times[row] - origin
-        whole = np.int64(np.floor(time * per_ns))
-        inside = time - whole * slide
-        while inside < 0:
-            whole -= 1
-            inside += slide
-        while inside >= slide:
-            whole += 1
-            inside -= slide
-        if rest:
-            whole = 2 * whole + np.int64(inside >= rest)
-        slices[row] = whole
+    for start in range(0, len(times), _TOGETHER):
+        some, found = times[start : start + _TOGETHER], slices[start : start + _TOGETHER]
+        least = greatest = some[0]
+        for row in range(len(some)):
+            least, greatest = min(least, some[row]), max(greatest, some[row])
+        if least < lowest or greatest > highest:
+            for row in range(len(some)):
+                if some[row] < lowest or some[row] > highest:
+                    return start + row
+        first = _slice_of_time(least - origin, slide, rest, per_ns)
+        if first == _slice_of_time(greatest - origin, slide, rest, per_ns):
+            found[:] = first
+            continue
+        for row in range(len(some)):
+            found[row] = _slice_of_time(some[row] - origin, slide, rest, per_ns)
     return -1
+
+
+@njit(inline="always")
+def _slice_of_time(time: Any, slide: Any, rest: Any, per_ns: Any) -> Any:
+    """Return the slice of a time, from the origin of windows on.
+
+    A division of integers takes longer than all else here: a product of floats is off by one or
+    two at most, since a slide has at least 1,000 ns.
+    """
+    whole = np.int64(np.floor(time * per_ns))
+    inside = time - whole * slide
+    while inside < 0:
+        whole -= 1
+        inside += slide
+    while inside >= slide:
+        whole += 1
+        inside -= slide
+    return 2 * whole + np.int64(inside >= rest) if rest else whole

@@ -399,7 +399,7 @@ def order_of(column: Column) -> Int64s | None:
         return None
     match data.dtype.kind:
         case "b" | "i":
-            return data.astype(np.int64)
+            return data.astype(np.int64, copy=False)
         case "u":
             return (data.astype(np.uint64) ^ _SIGN).view(np.int64)
         case "f":

@@ -8,6 +8,7 @@ every page in again, which the kernel zeroes: a tenth of the processor time of a
 from __future__ import annotations
 
 import ctypes
+import os
 
 __all__ = ["keep_freed_memory"]
 
@@ -16,15 +17,16 @@ _KEPT_BYTES = 64 << 20
 """At most so much free memory stays at the end of each heap."""
 _MAPPED_BYTES = 32 << 20
 """What is as large gets pages of its own, which the kernel takes back: glibc's upper bound."""
+_CHOSEN_BY = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep freed memory for what it allocates next.
+    """Let this process, which runs a member of a job, keep freed memory for what it allocates next.
 
-    It is for processes that run a member of a job and nothing else. Without glibc it does nothing:
-    other allocators have bounds of their own.
+    Where a user has chosen glibc's bounds by the environment, these stay. Without glibc nothing
+    changes: other allocators have bounds of their own.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
+    if mallopt is not None and not any(name in os.environ for name in _CHOSEN_BY):
         mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
         mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)

@@ -26,6 +26,7 @@ from ..configs.errors import (
 from ..control.attempt_steps import REJOIN
 from ..control.controller_events import Raised, Returned
 from ..control.fleet import MemberMessage, SnapshotTaken
+from .freed_memory import keep_freed_memory
 from .members import Member
 
 _log = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class MemberHost:
     """Member `index` of a job; `execute` runs in one thread, `command` and `snapshot` in any."""
 
     def __init__(self, index: int, member: Member) -> None:
+        keep_freed_memory()
         self._index = index
         self.member = member
         self._changed = threading.Condition()

@@ -40,7 +40,6 @@ from ...plan.streams import StreamPlan
 from ...tasks.printed import Fetched
 from ...transport.clock import Clock
 from ..envelope import Envelope
-from ..freed_memory import keep_freed_memory
 from ..member_host import COMMANDS, MemberHost, StepThread, pack
 from ..members import Member, make_member
 from ..signals import leave_stops_to_the_controller
@@ -75,7 +74,6 @@ class MemberActor:
 
     def __init__(self, index: int, job_id: str, title: str) -> None:
         leave_stops_to_the_controller()
-        keep_freed_memory()
         self._index = index
         self._title = title
         self._host: MemberHost | None = None

@@ -28,7 +28,6 @@ from ...tasks.capture import Capture
 from ...tasks.printed import PrintedRows, PrintLimit, RowWindow
 from ...transport.clock import SystemClock
 from ..envelope import Envelope
-from ..freed_memory import keep_freed_memory
 from ..member_host import COMMANDS, MemberHost, pack
 from ..members import make_member
 from ..signals import leave_stops_to_the_controller
@@ -193,7 +192,6 @@ def _show_name(name: str) -> None:
 def run_member(connection: int, index: int, address: str) -> None:
     """Serve the driver's socket, file descriptor `connection`, then end the process."""
     leave_stops_to_the_controller()
-    keep_freed_memory()
     sys.setswitchinterval(_SWITCH_S)
     ProcessWorker(MessageSocket(socket.socket(fileno=connection)), index, address).serve()
     # Threads of user code that do not end must not keep the process.
