@@ -101,15 +101,18 @@ class CompiledFunction:
 
     @property
     def dispatcher(self) -> Any:
-        """What numba calls, made when first asked for; like columns, it divides by zero.
+        """What numba calls, made when first asked for; like columns, it wraps and divides by zero.
 
         The user's own, if there is one, keeps its options, and raises if these do not say else.
         """
         if self._dispatcher is None:
             from ...transport.compiling import njit
+            from ...transport.wrapping_integers import WrappingCompiler
 
             self._compiled_of = fingerprint_of(self.function)
-            self._dispatcher = njit(nogil=True, error_model="numpy")(self.function)
+            self._dispatcher = njit(
+                nogil=True, error_model="numpy", pipeline_class=WrappingCompiler
+            )(self.function)
         return self._dispatcher
 
     @property

@@ -95,6 +95,34 @@ def test_columns_are_counted_and_numbers_are_constants() -> None:
         add("x")
 
 
+@whale.compiled
+def scattered(x: int) -> int:
+    """Return a number made of bits beyond the 64th, which are lost."""
+    return (x * 6364136223846793005 + 1442695040888963407) // 7
+
+
+@whale.compiled
+def has_next(x: int) -> bool:
+    """Return whether there is a greater number of 64 bits."""
+    return x + 1 > x
+
+
+@pytest.mark.parametrize("mode", ["compiled", "interpreted"])
+def test_integers_wrap_whatever_is_known_of_them(mode: str) -> None:
+    numbers = np.array([1, -5, 2**63 - 1, 2**62 + 7])
+    topology = whale.Topology("wrapping")
+    rows = topology.source(whale.sources.arrow(pa.table({"x": numbers})), id="rows")
+    known = col("x") % 1000 + whale.lit(2**62)
+    made = rows.select(scattered(known).alias("y"), has_next("x").alias("more"))
+    made.sink(whale.sinks.collect(), id="out")
+    job = whale.run(topology, settings={"runtime.pipelines": mode})
+    with np.errstate(over="ignore"):
+        raised = np.fmod(numbers, 1000) + 2**62
+        wanted = (raised * 6364136223846793005 + 1442695040888963407) // 7
+    found = job.results("out").to_arrow().to_pydict()
+    assert found == {"y": wanted.tolist(), "more": [True, True, False, True]}
+
+
 def _doubled(x: int) -> int:
     return 2 * x
 
