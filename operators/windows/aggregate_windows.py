@@ -250,7 +250,7 @@ class AggregateWindows(GroupWindows):
         )
 
     def _bound(self, schema: Schema) -> GroupState:
-        """Return the groups; make them of the columns of the first rows."""
+        """Return the groups, made of the columns of the first rows; raise as `check_types`."""
         if self._groups is None:
             accumulators = self._asked.accumulators(schema)
             self.schema = self._asked.output_schema(schema, accumulators)
@@ -269,6 +269,8 @@ class AggregateWindows(GroupWindows):
             self._overlapping = OverlappingWindows(
                 groups, keys, accumulators, self._context, self._results.naming
             )
+        elif schema is not self._input and schema != self._input:
+            self._asked.check_types(self._input, schema)
         return self._groups
 
     # -- saving and moving --------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from ...configs.errors import InputError
 from ..needed_columns import Needed, both
 from .durations import describe_ns
 from .grouping import LATE, MAIN, WINDOW_END, WINDOW_START, WindowedGrouping
@@ -85,6 +86,20 @@ class Aggregation(WindowedGrouping):
             for aggregate, accumulator in zip(self.aggregates, found, strict=True)
         ]
         return Schema(tuple(fields))
+
+    def check_types(self, before: Schema, now: Schema) -> None:
+        """Check that the columns that it reads still have the types of which groups were made.
+
+        Raises:
+            InputError: one does not, as after a restore with changed code, or where instances of a
+                function have learnt different types.
+        """
+        read = {name for one in self.aggregates for name in one.columns}
+        for name in sorted({*self.keys, *read}):
+            was, is_now = before.field(name).type, now.field(name).type
+            if was != is_now:
+                msg = f"column {name!r} is {is_now} and was {was} before: cast it to one type"
+                raise InputError(msg)
 
     def columns_needed(self, wanted: Mapping[str, Needed]) -> Needed:
         """Return the columns of the input that it needs for those of each output."""

@@ -349,7 +349,7 @@ class PartialWindows:
             self._time_ns = time_ns
 
     def _bound(self, batch: Batch) -> GroupState:
-        """Return the groups; make them of the columns of the first rows."""
+        """Return the groups, made of the columns of the first rows; raise as `check_types`."""
         if self._groups is None:
             schema, asked = batch.schema, self._asked
             accumulators = asked.accumulators(schema)
@@ -362,9 +362,12 @@ class PartialWindows:
                 shares_stores=asked.window is not None,
             )
             self._mark = mark_of(asked, schema)
+            self._input = schema
             self._keeps_order = any(one.depends_on_order for one in accumulators)
             fitting = TABLE_BYTES_MAX // max(self._groups.record_bytes, 1)
             self._groups_max = max(GROUPS_MIN, min(GROUPS_MAX, fitting))
+        elif batch.schema is not self._input and batch.schema != self._input:
+            self._asked.check_types(self._input, batch.schema)
         return self._groups
 
     def _has_room(self, nbytes: int) -> bool:

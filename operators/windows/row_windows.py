@@ -139,7 +139,7 @@ class RowWindows(Process, SealedWindows):
         """Do what must be done with windows that were loaded."""
 
     def _bound(self, schema: Schema) -> WindowPool:
-        """Return the windows; make room for them by the columns of the first rows."""
+        """Return the windows, made for the columns of the first rows; raise as `check_types`."""
         if self._groups is None:
             accumulators = self._asked.accumulators(schema)
             self.schema = self._asked.output_schema(schema, accumulators)
@@ -147,6 +147,8 @@ class RowWindows(Process, SealedWindows):
             self._groups = WindowPool(schema.select(self._asked.keys), accumulators, self._context)
             name = self._context.operator_id
             self._results = WindowResults(self._asked, self.schema, name)
+        elif schema is not self._input and schema != self._input:
+            self._asked.check_types(self._input, schema)
         return self._groups
 
     @property

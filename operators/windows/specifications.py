@@ -46,9 +46,11 @@ class TimeWindow:
     def describe(self) -> str:
         """Return the label that `explain` prints."""
         size, clock = describe_ns(self.size_ns), ", by the clock" if self.by_clock else ""
+        shift = f", shifted by {describe_ns(self.start_ns)}" if self.start_ns else ""
         if self.slide_ns == self.size_ns:
-            return f"tumbling window of {size}{clock}"
-        return f"hopping window of {size} every {describe_ns(self.slide_ns)}, by slices{clock}"
+            return f"tumbling window of {size}{shift}{clock}"
+        slide = describe_ns(self.slide_ns)
+        return f"hopping window of {size} every {slide}, by slices{shift}{clock}"
 
 
 @dataclass(frozen=True)

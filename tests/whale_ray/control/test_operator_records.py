@@ -57,6 +57,16 @@ def windowed(rows: int, column: str = "price") -> whale.Topology:
     return topology
 
 
+def shifted(start: str) -> whale.Topology:
+    topology = whale.Topology("auction")
+    rows = whale.sources.iterable([{"at": 1, "price": 3}])
+    bids = topology.source(rows, id="bids", event_time="at", event_time_unit="s")
+    hours = whale.window("at", "1 hour", start_time=start)
+    hourly = bids.group_by(hours).agg(functions.sum("price").alias("all"), id="state")
+    hourly.sink(whale.sinks.collect(), id="out")
+    return topology
+
+
 def without_state() -> whale.Topology:
     topology = whale.Topology("auction")
     bids = topology.source(whale.sources.iterable([{"bidder": 1, "price": 3}]), id="bids")
@@ -101,8 +111,15 @@ REMEDY = ": give the new operator another id, and name the old one in restore_wi
             "operator 'state' was count window of 10 rows; sum(price) AS all when the checkpoint"
             " was taken, and now count window of 20 rows; sum(price) AS all",
         ),
+        (
+            lambda: shifted("0 s"),
+            lambda: shifted("15 min"),
+            "operator 'state' was tumbling window of 1 hour; sum(price) AS all when the checkpoint"
+            " was taken, and now tumbling window of 1 hour, shifted by 15 minutes; sum(price) AS"
+            " all",
+        ),
     ],
-    ids=["key", "type", "handle", "window"],
+    ids=["key", "type", "handle", "window", "shift"],
 )
 def test_an_operator_that_keeps_something_else_is_refused_by_name(
     before: Callable[[], whale.Topology], after: Callable[[], whale.Topology], message: str
