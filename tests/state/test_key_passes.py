@@ -6,9 +6,11 @@ import random
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.state.stores import LAYOUT, canonical, contents, keys_batch
 from whale_ray.state.budget import StateBudget
+from whale_ray.state.page_fetching import PageFetcher
 from whale_ray.state.store import KeyedStore
 
 Expected = dict[Any, tuple[int, int]]
@@ -52,7 +54,12 @@ def take(store: KeyedStore, keys: list[Any], first: int, expected: Expected) -> 
     assert sorted(taken) == list(range(len(keys)))
 
 
-def test_a_pass_finds_the_record_of_each_row_and_keeps_the_order_of_its_key() -> None:
+@pytest.mark.parametrize("is_useful", [False, True])
+def test_a_pass_finds_the_record_of_each_row_and_keeps_the_order_of_its_key(
+    is_useful: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether pages are asked for ahead and written early, as where they come from the disk."""
+    monkeypatch.setattr(PageFetcher, "_is_useful", lambda _: is_useful)
     for index_on_disk in (False, True):
         drawn = random.Random(4)
         store, expected = spilled_store(index_on_disk), Expected()
