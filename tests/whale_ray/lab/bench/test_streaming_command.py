@@ -16,7 +16,7 @@ from whale_ray.lab.bench.streaming import first_result, handles, many_keys, suit
 from whale_ray.lab.bench.streaming.answers import Answer
 from whale_ray.lab.bench.streaming.cells import found_by
 from whale_ray.lab.bench.streaming.inputs import InputFiles
-from whale_ray.lab.bench.streaming.kept_cells import KeptCells
+from whale_ray.lab.bench.streaming.kept_cells import KeptCells, digest_of_sources
 from whale_ray.lab.bench.streaming.systems import SYSTEMS, System, system_named
 from whale_ray.lab.bench.streaming.timing import Measured
 from whale_ray.lab.bench.streaming.ways import WAYS
@@ -133,6 +133,20 @@ def test_a_run_goes_on_with_the_cells_that_are_missing(
     assert asked == []
     run(both[:1], skew=1.0)
     assert asked == [("first", [MATRIX[0]]), ("second", [MATRIX[0]])]
+
+
+def test_what_other_sources_have_measured_is_not_gone_on_with(tmp_path: Path) -> None:
+    program = tmp_path / "sources" / "inner" / "program.py"
+    program.parent.mkdir(parents=True)
+    program.write_text("a = 1\n")
+    before = {"sources": digest_of_sources(tmp_path / "sources")}
+    KeptCells(tmp_path / "kept", before)
+    (program.parent / "notes.txt").write_text("no program")
+    assert {"sources": digest_of_sources(tmp_path / "sources")} == before
+    program.write_text("a = 2\n")
+    after = {"sources": digest_of_sources(tmp_path / "sources")}
+    with pytest.raises(UsageError, match=r"measured with other sources: name another file$"):
+        KeptCells(tmp_path / "kept", after)
 
 
 def test_a_part_without_cells_is_kept_as_a_whole(

@@ -6,6 +6,7 @@ have none, in the order of their ends.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,7 +18,7 @@ from ..report import Aim, BenchRow
 from .answers import Answer
 from .timing import Measured
 
-__all__ = ["Cell", "KeptCells", "KeptPart"]
+__all__ = ["Cell", "KeptCells", "KeptPart", "digest_of_sources"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,15 @@ class KeptCells:
         if self._path is not None:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(entry) + "\n")
+
+
+def digest_of_sources(folder: Path) -> str:
+    """Return a digest of all programs of a folder, Python's and Java's, which measure what they do."""
+    digest = hashlib.sha256()
+    for path in sorted(one for kind in ("*.py", "*.java") for one in folder.rglob(kind)):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(folder)} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
 
 
 def _row(values: dict[str, Any]) -> BenchRow:

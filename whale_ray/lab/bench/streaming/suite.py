@@ -29,7 +29,7 @@ from .inputs import (
     write_skewed,
 )
 from .jobs import build, state_peak_bytes
-from .kept_cells import Cell, KeptCells, KeptPart
+from .kept_cells import Cell, KeptCells, KeptPart, digest_of_sources
 from .loops import loop_rows
 from .many_keys import many_keys_rows
 from .mapped_files import map_for_flink, map_streams, mapped_bytes
@@ -107,6 +107,7 @@ def run(
         "processor": machine.processor,
         "cores": machine.cores,
         "packages": dict(machine.packages),
+        "sources": digest_of_sources(Path(__file__).parents[3]),
     }
     with tempfile.TemporaryDirectory(prefix="whale-ray-") as folder:
         notes = list(_notes(repetitions))
