@@ -113,7 +113,7 @@ class KeptCells:
 
 
 def digest_of_sources(folder: Path) -> str:
-    """Return a digest of all programs of a folder, Python's and Java's, which measure what they do."""
+    """Return a digest of the programs of a folder, in Python and in Java."""
     digest = hashlib.sha256()
     for path in sorted(one for kind in ("*.py", "*.java") for one in folder.rglob(kind)):
         content = path.read_bytes()
