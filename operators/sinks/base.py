@@ -229,6 +229,15 @@ class Sink(ABC):
     publishes_parts: ClassVar[bool] = False
     delivery: ClassVar[Delivery | None] = None
 
+    @property
+    def staged_as(self) -> str:
+        """The kind of what it stages, such as `parquet`.
+
+        A job goes on only with a sink of the kind that it had, since no other one finds the rows
+        that are staged. Empty: it is not compared.
+        """
+        return ""
+
     def check(self) -> None:
         """Raise `OutputError` if the output cannot be written (it exists, no permission).
 

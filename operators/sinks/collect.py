@@ -30,6 +30,7 @@ class CollectSink(Sink):
     """Collects rows in memory, at most `max_bytes` over all instances."""
 
     delivery: ClassVar[Delivery | None] = "exactly once"
+    staged_as = "collect"
 
     max_bytes: int | None = None
 

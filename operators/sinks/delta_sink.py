@@ -70,6 +70,7 @@ class DeltaSink(Sink):
 
     publishes_parts: ClassVar[bool] = True
     delivery: ClassVar[Delivery | None] = "exactly once"
+    staged_as = "delta"
 
     folder: TableFolder
     mode: Literal["append", "overwrite"]

@@ -71,6 +71,7 @@ class _HandingOver(Sink):
 
     publishes_parts: ClassVar[bool] = True
     delivery: ClassVar[Delivery | None] = "at least once"
+    staged_as = "each"
 
     def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
         """Count the rows."""

@@ -154,6 +154,11 @@ class FileSink(Sink):
             if is_last:
                 break
 
+    @property
+    def staged_as(self) -> str:
+        """See `Sink.staged_as`."""
+        return self.format.name
+
     def describe(self) -> str:
         """Return format and path, as the user wrote it."""
         return f"{self.format.name} {self.given_path}"

@@ -83,6 +83,7 @@ class _KafkaSink(Sink):
     operator_id: str = ""
 
     publishes_parts: ClassVar[bool] = True
+    staged_as = "kafka"
 
     def for_operator(self, operator_id: str) -> Self:
         """See `Sink.for_operator`: the record of commits is one operator's."""

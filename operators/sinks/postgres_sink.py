@@ -58,6 +58,7 @@ class PostgresSink(Sink):
 
     publishes_parts: ClassVar[bool] = True
     delivery: ClassVar[Delivery | None] = "exactly once"
+    staged_as = "postgres"
 
     dsn: str = field(repr=False)
     table: PostgresTable

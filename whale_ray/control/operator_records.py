@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..configs.errors import InputError
+from ..operators.sinks.base import Sink
 from ..plan.logical import LogicalPlan, OperatorKind, OperatorNode
 from ..state.epochs.manifest import Manifest
 
@@ -23,6 +24,7 @@ _COMPARED = {
     "key": "had key",
     "what": "was",
     "state": "kept",
+    "sink": "staged rows for",
 }
 """What must be the same for an operator to take over what another one has kept."""
 
@@ -72,6 +74,8 @@ def _check_same(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) ->
     for what, meaning in _COMPARED.items():
         if what == "state" and is_migratable(before.get(what, ()), now[what]):
             continue
+        if what == "sink" and not (before.get(what) and now[what]):
+            continue  # a user's own
         if before.get(what) != now[what]:
             msg = (
                 f"operator {name!r} {meaning} {_text(before.get(what))} when the checkpoint was"
@@ -105,6 +109,7 @@ def _record(node: OperatorNode) -> dict[str, Any]:
         "key": [list(one.columns) for one in _key_groupings(node)],
         "what": _parameters(node) if is_process else "",
         "state": list(node.declared_state),
+        "sink": node.payload.staged_as if isinstance(node.payload, Sink) else "",
     }
 
 

@@ -301,6 +301,11 @@ class HandoverSink(Sink):
         """Remove the staged files of an attempt."""
         self._files().discard(token)
 
+    @property
+    def staged_as(self) -> str:
+        """See `Sink.staged_as`."""
+        return self.target
+
     def describe(self) -> str:
         """Return the kind of the result."""
         return self.target

@@ -57,6 +57,13 @@ def windowed(rows: int, column: str = "price") -> whale.Topology:
     return topology
 
 
+def written(sink: whale.sinks.Sink) -> whale.Topology:
+    topology = whale.Topology("auction")
+    bids = topology.source(whale.sources.iterable([{"price": 3}]), id="bids")
+    bids.sink(sink, id="state")
+    return topology
+
+
 def shifted(start: str) -> whale.Topology:
     topology = whale.Topology("auction")
     rows = whale.sources.iterable([{"at": 1, "price": 3}])
@@ -118,8 +125,18 @@ REMEDY = ": give the new operator another id, and name the old one in restore_wi
             " was taken, and now tumbling window of 1 hour, shifted by 15 minutes; sum(price) AS"
             " all",
         ),
+        (
+            lambda: written(whale.sinks.parquet("bids")),
+            lambda: written(whale.sinks.delta("bids")),
+            "operator 'state' staged rows for parquet when the checkpoint was taken, and now delta",
+        ),
+        (
+            lambda: written(whale.sinks.collect()),
+            lambda: written(whale.sinks.csv("bids")),
+            "operator 'state' staged rows for collect when the checkpoint was taken, and now csv",
+        ),
     ],
-    ids=["key", "type", "handle", "window", "shift"],
+    ids=["key", "type", "handle", "window", "shift", "delta", "csv"],
 )
 def test_an_operator_that_keeps_something_else_is_refused_by_name(
     before: Callable[[], whale.Topology], after: Callable[[], whale.Topology], message: str
