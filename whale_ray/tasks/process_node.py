@@ -61,6 +61,7 @@ class ProcessNode(Node):
         self._portions: Iterator[None] | None = None
         self._time_ns = WATERMARK_NONE  # of the rows of these portions
         self._go_on_behind = self._pass_watermark_on
+        self._not_ordered: list[tuple[int, Batch]] = []  # waited before a restore, and need not now
         self._gathered = GatheredRows()
         self._output = make_output(process, outputs, self.metrics, needs_times, bounded=bounded)
         self.limits_waiting = not bounded
@@ -335,9 +336,11 @@ class ProcessNode(Node):
             return
         with self.guard():
             self._state.restore(before)
-        if self._buffer is not None:
-            for port, source, batch in divided_rows(before, self.context, self._groupings):
+        for port, source, batch in divided_rows(before, self.context, self._groupings):
+            if self._buffer is not None:
                 self._buffer.add(port, source, batch)
+            else:
+                self._not_ordered.append((port, batch))
 
     def resume(self) -> None:
         """See `Node.resume`."""
@@ -345,6 +348,9 @@ class ProcessNode(Node):
             self._downstream.end()
         elif self._passed_on_ns > WATERMARK_NONE:
             self._downstream.advance(self._passed_on_ns)
+        for port, batch in self._not_ordered:
+            self._take_now(port, batch)
+        self._not_ordered.clear()
 
     def close(self) -> None:
         """Free the buffer."""
