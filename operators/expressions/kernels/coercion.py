@@ -80,7 +80,8 @@ def coerced(value: Value, target: ArrowType, *, to_compare: bool = False) -> Val
         return value
     if pa.types.is_floating(target):
         return number_to_float(value, target)
-    if pa.types.is_timestamp(target) or pa.types.is_duration(target):
+    is_time = pa.types.is_timestamp(target) or pa.types.is_duration(target)
+    if is_time and not pa.types.is_null(value.type):
         if isinstance(value, pa.Scalar):
             return _as_time(pa.repeat(value, 1), target, to_compare)[0]
         return _as_time(value, target, to_compare)

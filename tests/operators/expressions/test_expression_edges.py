@@ -24,7 +24,7 @@ from whale_ray.configs.errors import ExpressionError, InputError
 from whale_ray.operators.compiled.compiled_chain import CompiledChain
 from whale_ray.operators.expressions import functions as F  # noqa: N812 - as in PySpark
 from whale_ray.operators.expressions.civil_days import civil_day, day_number
-from whale_ray.operators.expressions.expression import Expression, col, lit
+from whale_ray.operators.expressions.expression import Expression, col, lit, when
 from whale_ray.operators.expressions.java_patterns import JavaPattern
 from whale_ray.operators.expressions.kernels import time_texts
 from whale_ray.operators.expressions.kernels.zones import (
@@ -283,6 +283,10 @@ def test_times_are_compared_with_those_that_nanoseconds_cannot_hold(
     ("expression", "values"),
     [
         (F.coalesce("coarse", "fine"), [_SOON, _SOON, None]),
+        (when(col("fine").is_null(), col("coarse")).otherwise(lit(None)), [None, None, _LAST]),
+        (F.coalesce(lit(None), "long").is_null(), [False] * 3),
+        (col("fine") == lit(None), [None] * 3),
+        (col("first").cast("date64") == col("first"), [True] * 3),
         (col("coarse") - col("fine"), [datetime.timedelta(0), None, None]),
         (lit(datetime.time(1, 2, 3, 4)).cast("time32[s]"), [datetime.time(1, 2, 3)] * 3),
         (
