@@ -121,8 +121,9 @@ def _computed(
         if pa.types.is_duration(value.type) and is_text(other.type):
             msg = f"cannot {name} {left.type} and {right.type}: cast the text to 'timestamp'"
             raise ExpressionError(msg)
-    if pa.types.is_duration(left.type) or pa.types.is_duration(right.type):
-        return kernel(left, right)
+    durations = pa.types.is_duration(left.type), pa.types.is_duration(right.type)
+    if any(durations):
+        return kernel(*(unified([left, right]) if all(durations) else (left, right)))
     left, right = _numbers(name, left, right)
     return combined(name, left, right) if pa.types.is_decimal(left.type) else kernel(left, right)
 

@@ -285,6 +285,8 @@ def test_times_are_compared_with_those_that_nanoseconds_cannot_hold(
         (F.coalesce("coarse", "fine"), [_SOON, _SOON, None]),
         (when(col("fine").is_null(), col("coarse")).otherwise(lit(None)), [None, None, _LAST]),
         (F.coalesce(lit(None), "long").is_null(), [False] * 3),
+        ((col("long") + col("short")).is_null(), [False, True, True]),
+        (col("long") - datetime.timedelta(1), [datetime.timedelta(-1), None, None]),
         (col("fine") == lit(None), [None] * 3),
         (col("first").cast("date64") == col("first"), [True] * 3),
         (col("coarse") - col("fine"), [datetime.timedelta(0), None, None]),
