@@ -279,5 +279,7 @@ def _instant(name: str, value: Value, unit: str) -> Value:
     if not pa.types.is_integer(value.type):
         msg = f"{name} takes an integer, not {value.type}: cast it to 'long'"
         raise ExpressionError(msg)
-    ticks = pc.cast(pc.cast(value, pa.int64()), pa.timestamp(unit, "UTC"))
-    return in_unit(ticks, "us")
+    numbers = pc.cast(value, pa.int64(), safe=False)
+    if pa.types.is_uint64(value.type):  # half of them are no ticks
+        numbers = pc.if_else(pc.less(numbers, 0), pa.scalar(None, pa.int64()), numbers)
+    return in_unit(pc.cast(numbers, pa.timestamp(unit, "UTC")), "us")

@@ -223,6 +223,8 @@ def test_a_day_later_is_the_same_local_time(step: datetime.timedelta, later: str
         (F.date_from_unix_date(lit(2**31 - 1)) - datetime.date(1970, 1, 1), None),
         (lit("294247-01-10").cast("timestamp") + datetime.timedelta(days=1), None),
         (F.date_trunc("week", lit(-(2**63)).cast("timestamp")), None),
+        (F.timestamp_micros(lit(2**63 - 1).cast("uint64")), 2**63 - 1),
+        (F.timestamp_micros(lit(-1).cast("uint64")), None),
         (F.split_part(lit("a,b"), lit(","), lit(2)), "b"),
         (F.lpad(lit("a"), lit(3), lit("-")), "--a"),
         (F.substring(lit("whale"), lit(2), lit(3)), "hal"),
