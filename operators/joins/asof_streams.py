@@ -211,17 +211,21 @@ class JoinAsOf(QueuedJoin):
         self._free()
 
     def _emit(self, answers: Int64s, out: Output) -> None:
-        """Emit left rows with their right rows; those without one only in a left join."""
+        """Emit left rows with their right rows, in order; those without one only in a left join."""
         found = answers[:, 1] != NONE
-        if len(matched := answers[found]):
-            rights = self._queues[RIGHT].take(matched[:, 1])
-            self._emit_rows(matched, rights, out)
-        if self._join.keeps_unmatched(LEFT) and len(alone := answers[~found]):
-            self._emit_rows(alone, None, out)
+        emitted = found | self._join.keeps_unmatched(LEFT)
+        places = [np.flatnonzero(found), np.flatnonzero(emitted & ~found)]
+        parts = [self._joined(answers[one]) for one in places if len(one)]
+        if len(parts) == 2:
+            parts = [Batch.concat(parts).take(np.argsort(np.concatenate(places)))]
+        for rows in parts:
+            out.emit(rows, answers[emitted, 2])
 
-    def _emit_rows(self, answers: Int64s, rights: Batch | None, out: Output) -> None:
+    def _joined(self, answers: Int64s) -> Batch:
+        """Return left rows with their right rows; all of them have one, or none has."""
         lefts = self._queues[LEFT].take(answers[:, 0])
-        out.emit(self._results().of(lefts, rights), answers[:, 2].copy())
+        rights = None if answers[0, 1] == NONE else self._queues[RIGHT].take(answers[:, 1])
+        return self._results().of(lefts, rights)
 
     # -- memory -------------------------------------------------------------------------------
 

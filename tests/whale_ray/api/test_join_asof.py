@@ -216,3 +216,28 @@ def test_a_mistake_is_reported_with_its_remedy(name: str) -> None:
     build, said = MISTAKES[name]
     with pytest.raises(whale.errors.TopologyError, match=said):
         build(Rig())
+
+
+@pytest.mark.parametrize("batch_rows", [1, 7, 1000])
+def test_answers_keep_the_order_of_time_however_many_come_at_once(batch_rows: int) -> None:
+    """Were rows with a match emitted first, what follows would see an order of batches."""
+    topology = whale.Topology("order")
+    trades = [{"at": at, "key": at % 3, "text": "é" * at} for at in range(200)]
+    quotes = [{"at": at, "key": 0, "bid": at} for at in range(0, 200, 4)]
+    left, right = (
+        topology.source(
+            whale.sources.arrow(pa.Table.from_pylist(rows)),
+            id=id,
+            event_time="at",
+            event_time_unit="s",
+        )
+        for id, rows in (("trades", trades), ("quotes", quotes))
+    )
+    bids = right.select(whale.col("key"), whale.col("bid"))
+    left.join_asof(bids, by="key").sink(whale.sinks.collect(), id="out")
+    settings = {"runtime.source_batch_rows": batch_rows}
+    found = run(topology, settings=settings).results("out").to_arrow()
+    assert found["at"].to_pylist() == list(range(200))
+    latest = [at // 4 * 4 if at % 3 == 0 else None for at in range(200)]
+    assert found["bid"].to_pylist() == latest
+    assert found["text"].to_pylist() == ["é" * at for at in range(200)]
