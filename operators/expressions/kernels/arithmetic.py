@@ -13,7 +13,7 @@ from ....configs.errors import ExpressionError
 from .arrays import Value, from_numpy, null_if_zero, to_numpy
 from .coercion import coerced, coerced_literal, unified
 from .decimals import combined
-from .intervals import difference, shifted
+from .intervals import difference, shifted, shifted_in_day
 from .type_rules import as_decimal, common_type, is_number, is_text, number_type
 
 __all__ = [
@@ -31,20 +31,26 @@ __all__ = [
 
 
 def add(left: Value, right: Value) -> Value:
-    """Add numbers, or a duration to a duration or timestamp."""
+    """Add numbers, or a duration to a duration, timestamp or time of day."""
     if _is_date_or_timestamp(left):
         return shifted(left, right)
     if _is_date_or_timestamp(right):
         return shifted(right, left)
+    if pa.types.is_time(left.type):
+        return shifted_in_day(left, right)
+    if pa.types.is_time(right.type):
+        return shifted_in_day(right, left)
     return _computed("add", pc.add, left, right)
 
 
 def subtract(left: Value, right: Value) -> Value:
-    """Subtract numbers, a duration from a duration or timestamp, or two timestamps."""
+    """Subtract numbers, a duration from a duration, timestamp or time of day, or two timestamps."""
     if _is_date_or_timestamp(left):
         if not pa.types.is_duration(right.type):
             return difference(left, right)
         return shifted(left, right, backwards=True)
+    if pa.types.is_time(left.type):
+        return shifted_in_day(left, right, backwards=True)
     return _computed("subtract", pc.subtract, left, right)
 
 

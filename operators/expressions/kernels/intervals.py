@@ -20,7 +20,7 @@ from .timestamp_casts import (
 )
 from .type_rules import finer_unit, is_date
 
-__all__ = ["difference", "shifted"]
+__all__ = ["difference", "shifted", "shifted_in_day"]
 
 
 def shifted(time: Value, by: Value, backwards: bool = False) -> Value:
@@ -29,13 +29,8 @@ def shifted(time: Value, by: Value, backwards: bool = False) -> Value:
     Whole days of the duration are added to the local time of the zone, the rest to the instant. A
     date counts as its midnight in UTC.
     """
-    if pa.types.is_null(by.type):
-        by = pc.cast(by, pa.duration("us"))
-    if not pa.types.is_duration(by.type):
-        msg = f"cannot add {by.type} to {time.type}: use a datetime.timedelta"
-        raise ExpressionError(msg)
-    rows = len(by) if isinstance(time, pa.Scalar) else len(time)
-    time, by = (pa.repeat(v, rows) if isinstance(v, pa.Scalar) else v for v in (time, by))
+    time, by = _columns(time, by)
+    rows = len(time)
     if is_date(time.type):
         time = date_to_timestamp(time, INSTANT)
     unit = finer_unit(time.type, by.type)
@@ -51,6 +46,36 @@ def shifted(time: Value, by: Value, backwards: bool = False) -> Value:
     rest = np.fmod(step, per_day)
     days_later = from_clock(ticks + step - rest, valid, time.type, like=time)
     return _sum(days_later, pc.cast(from_numpy(rest, step_valid), by.type))
+
+
+def shifted_in_day(time: Value, by: Value, backwards: bool = False) -> Value:
+    """Return times of day a duration later, or earlier; null where that is another day."""
+    time, by = _columns(time, by)
+    unit = finer_unit(time.type, by.type)
+    kind = pa.time32(unit) if unit in {"s", "ms"} else pa.time64(unit)
+    width = pa.int32() if pa.types.is_time32(kind) else pa.int64()
+    per_day = PER_SECOND[unit] * SECONDS_PER_DAY
+    ticks, valid = to_numpy(pc.cast(pc.cast(time, kind), width), len(time))
+    steps, steps_valid = to_numpy(pc.cast(in_unit(by, unit), pa.int64()), len(time))
+    steps = np.clip(steps, -per_day, per_day)  # so that no sum exceeds 64 bits
+    ticks = ticks - steps if backwards else ticks + steps
+    fits = (ticks >= 0) & (ticks < per_day)
+    for known in (valid, steps_valid):
+        if known is not None:
+            fits &= known
+    return pc.cast(from_numpy(np.where(fits, ticks, 0), fits, width), kind)
+
+
+def _columns(time: Value, by: Value) -> tuple[Value, Value]:
+    """Return times and durations as arrays; raise ExpressionError if the latter are none."""
+    if pa.types.is_null(by.type):
+        by = pc.cast(by, pa.duration("us"))
+    if not pa.types.is_duration(by.type):
+        msg = f"cannot add {by.type} to {time.type}: use a datetime.timedelta"
+        raise ExpressionError(msg)
+    rows = len(by) if isinstance(time, pa.Scalar) else len(time)
+    time, by = (pa.repeat(v, rows) if isinstance(v, pa.Scalar) else v for v in (time, by))
+    return time, by
 
 
 def _sum(time: Value, by: Value) -> Value:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -279,6 +280,45 @@ def test_times_are_compared_with_those_that_nanoseconds_cannot_hold(
     loop = CompiledChain([MapExpressions({"x": condition}, keep=False)], "compiled")
     passed = loop.pass_through(_TIMES)
     assert passed is None or (passed.rows and passed.rows.column("x").to_pylist() == values)
+
+
+_LATE, _EARLY = datetime.time(23), datetime.time(1)
+_DAYTIMES = Batch.from_arrow(
+    pa.table(
+        {
+            "us": pa.array([_LATE, _EARLY, None], "time64[us]"),
+            "s": pa.array([_LATE, _EARLY, _EARLY], "time32[s]"),
+            "by": pa.array([3600, 2, None], "duration[s]"),
+            "far": pa.array([2**62, -(2**63), 2**63 - 1], "duration[s]"),
+            "fine": pa.array([-(2**63), 1000, 5], "duration[ns]"),
+        }
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("expression", "values"),
+    [
+        (col("us") + datetime.timedelta(hours=2), [None, datetime.time(3), None]),
+        (datetime.timedelta(hours=2) + col("us"), [None, datetime.time(3), None]),
+        (col("us") - datetime.timedelta(hours=2), [datetime.time(21), None, None]),
+        (col("by") + col("s"), [None, datetime.time(1, 0, 2), None]),
+        (col("s") - col("by"), [datetime.time(22), datetime.time(0, 59, 58), None]),
+        (col("s") + col("far"), [None, None, None]),
+        (col("us") - col("far"), [None, None, None]),
+        (col("s") + col("fine"), [None, 3_600 * 10**9 + 1_000, 3_600 * 10**9 + 5]),
+        (col("us") + lit(None), [None, None, None]),
+        (lit(_LATE) + datetime.timedelta(minutes=59), [datetime.time(23, 59)] * 3),
+        (lit(_LATE) + datetime.timedelta(hours=1), [None] * 3),
+    ],
+    ids=str,
+)
+def test_a_time_of_day_stays_in_its_day(expression: Expression, values: list[Any]) -> None:
+    found = expression.evaluate(_DAYTIMES)
+    if pa.types.is_time64(column_to_arrow(found).type) and isinstance(values[-1], int):
+        assert pc.cast(column_to_arrow(found), pa.int64()).to_pylist() == values
+    else:
+        assert found.to_pylist() == values
 
 
 @pytest.mark.parametrize(
