@@ -12,6 +12,7 @@ from .remote_files import RemoteFiles
 __all__ = ["StoreFiles", "files_at"]
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)(?:::|://)")
+_SCHEME_ALONE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/*")
 _ONE_SLASH = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):/")
 
 
@@ -71,6 +72,10 @@ def files_at(url: str) -> StoreFiles:
         ResourceError: fsspec, or what it takes for this kind of URL, is not installed.
         InputError: the URL is not understood.
     """
+    is_blank = not url.strip() or "\0" in url
+    if is_blank or _SCHEME_ALONE.fullmatch(url):
+        msg = f"the checkpoint folder {url!r} names none: write a path, or s3://bucket/folder"
+        raise InputError(msg)
     found = _SCHEME.match(url)
     if found is None:
         if slip := _ONE_SLASH.match(url):

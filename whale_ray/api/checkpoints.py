@@ -64,7 +64,7 @@ class CheckpointOptions:
             given["checkpoints.timeout_ms"] = _milliseconds(self.timeout, "checkpoint_timeout")
         settings = settings.with_overrides(given)
         url = settings.checkpoints.url
-        if url:
+        if url or self.checkpoints is not None:
             return settings.with_overrides({"checkpoints.url": CheckpointStore.at(url).url})
         needing = {
             "checkpoint_interval": self.interval is not None,

@@ -122,6 +122,14 @@ def test_urls_that_mean_nothing_are_refused():
         CheckpointStore.at("s3:/x/y")
 
 
+@pytest.mark.parametrize(
+    "url", ["", " ", "a\0b", "s3://", "s3:", "memory://", "file:///", "local://"]
+)
+def test_urls_that_name_no_folder_are_refused(url):
+    with pytest.raises(InputError, match=r"names none: write a path, or s3://bucket/folder$"):
+        CheckpointStore.at(url)
+
+
 def test_a_package_that_is_missing_is_named(monkeypatch):
     import fsspec
 

@@ -339,6 +339,11 @@ def test_a_source_or_a_sink_that_opens_something_else_is_named(
         run_paced(None)
 
 
+def test_checkpoints_in_no_folder_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"^the checkpoint folder '' names none: write a path"):
+        whale.run(numbers(tmp_path), checkpoints="")
+
+
 def test_the_memory_of_one_process_is_no_place_for_the_checkpoints_of_others(
     tmp_path: Path,
 ) -> None:
