@@ -38,6 +38,8 @@ _BLOCK_BYTES_MAX = 1 << 30
 class CsvSource(TextSource):
     """A source of CSV files, each with a header line."""
 
+    position_kind = "CSV"
+
     delimiter: str = ","
     null_values: tuple[str, ...] = ("",)
     newlines_in_values: bool = True

@@ -49,6 +49,8 @@ _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 class JsonLinesSource(TextSource):
     """A source of files with one JSON object per line."""
 
+    position_kind = "JSON lines"
+
     def describe(self) -> str:
         """Return the paths as the user wrote them."""
         return f"json_lines {self.paths.describe()}"

@@ -54,6 +54,8 @@ class KafkaSource(Source):
         ids: of topics, likewise; those that the brokers tell.
     """
 
+    position_kind = "Kafka"
+
     cluster: KafkaCluster
     topics: tuple[str, ...]
     rows: RowFormat

@@ -51,6 +51,8 @@ _NO_LIMIT = 1 << 62
 class PoissonSource(Source):
     """A source of generated rows with exponential interarrival times."""
 
+    position_kind = "generated rows"
+
     rate_per_s: float
     columns: Columns
     limit: int | None

@@ -45,6 +45,8 @@ _PREVIEW_CHARACTERS = 120
 class IterableSource(Source):
     """A source of the rows of an iterable; instance i of p reads the rows i, i + p, i + 2p …."""
 
+    position_kind = "an iterable"
+
     rows: Rows | Callable[[], Rows] = field(repr=False)
     given_schema: Schema | None
     bounded: bool

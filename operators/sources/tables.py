@@ -36,6 +36,8 @@ _FRAME = "the pandas frame"
 class ArrowTableSource(Source):
     """A source of an Arrow table; runs of 8,192 rows are assigned to instances round-robin."""
 
+    position_kind = "a table"
+
     table: pa.Table = field(repr=False)
     kind: str = "arrow"
 

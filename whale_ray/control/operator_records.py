@@ -11,6 +11,7 @@ from typing import Any
 
 from ..configs.errors import InputError
 from ..operators.sinks.base import Sink
+from ..operators.sources.base import Source
 from ..plan.logical import LogicalPlan, OperatorKind, OperatorNode
 from ..state.epochs.manifest import Manifest
 
@@ -25,6 +26,7 @@ _COMPARED = {
     "what": "was",
     "state": "kept",
     "sink": "staged rows for",
+    "source": "read",
 }
 """What must be the same for an operator to take over what another one has kept."""
 
@@ -74,7 +76,7 @@ def _check_same(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) ->
     for what, meaning in _COMPARED.items():
         if what == "state" and is_migratable(before.get(what, ()), now[what]):
             continue
-        if what == "sink" and not (before.get(what) and now[what]):
+        if what in {"sink", "source"} and not (before.get(what) and now[what]):
             continue  # a user's own
         if before.get(what) != now[what]:
             msg = (
@@ -110,6 +112,7 @@ def _record(node: OperatorNode) -> dict[str, Any]:
         "what": _parameters(node) if is_process else "",
         "state": list(node.declared_state),
         "sink": node.payload.staged_as if isinstance(node.payload, Sink) else "",
+        "source": node.payload.position_kind if isinstance(node.payload, Source) else "",
     }
 
 

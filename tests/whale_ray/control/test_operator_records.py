@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import whale_ray as whale
@@ -61,6 +62,12 @@ def written(sink: whale.sinks.Sink) -> whale.Topology:
     topology = whale.Topology("auction")
     bids = topology.source(whale.sources.iterable([{"price": 3}]), id="bids")
     bids.sink(sink, id="state")
+    return topology
+
+
+def read(source: whale.sources.Source) -> whale.Topology:
+    topology = whale.Topology("auction")
+    topology.source(source, id="state").sink(whale.sinks.collect(), id="out")
     return topology
 
 
@@ -135,8 +142,13 @@ REMEDY = ": give the new operator another id, and name the old one in restore_wi
             lambda: written(whale.sinks.csv("bids")),
             "operator 'state' staged rows for collect when the checkpoint was taken, and now csv",
         ),
+        (
+            lambda: read(whale.sources.arrow(pa.table({"price": [3]}))),
+            lambda: read(whale.sources.iterable([{"price": 3}])),
+            "operator 'state' read a table when the checkpoint was taken, and now an iterable",
+        ),
     ],
-    ids=["key", "type", "handle", "window", "shift", "delta", "csv"],
+    ids=["key", "type", "handle", "window", "shift", "delta", "csv", "source"],
 )
 def test_an_operator_that_keeps_something_else_is_refused_by_name(
     before: Callable[[], whale.Topology], after: Callable[[], whale.Topology], message: str
