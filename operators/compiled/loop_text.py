@@ -450,7 +450,7 @@ class ChainWriter:
         Of the user's functions it tells what they compute, so that a loop is kept for these alone.
         """
         functions = self.body.functions.items()
-        parts = [f"# {name}, whose integers wrap: {one.fingerprint()}\n" for name, one in functions]
+        parts = [f"# {name}: {one.fingerprint()}\n" for name, one in functions]
         parts += [f"{name} = {text}\n" for name, text in self.body.constants.items()]
         return parts + [HELPERS[name] for name in sorted(self.body.helpers)]
 

@@ -19,6 +19,8 @@ from .function_parts import as_function, codes, fingerprint_of, is_dispatcher, o
 
 __all__ = ["CompiledFunction", "first_reason"]
 
+_COMPILED_AS = "with integers that wrap,"
+"""How functions are compiled, as far as it changes what they compute."""
 _INPUT_OUTPUT = ("print", "input", "open", "exec", "eval")
 _CHANGING_MODULES = ("random", "numpy.random", "time", "datetime", "os", "sys", "secrets")
 """What they return depends on more than their arguments."""
@@ -187,7 +189,8 @@ class CompiledFunction:
         """
         if self.own_dispatcher is not None:
             return fingerprint_of(self.own_dispatcher)
-        return fingerprint_of(self.function) if self._dispatcher is None else self._compiled_of
+        found = fingerprint_of(self.function) if self._dispatcher is None else self._compiled_of
+        return None if found is None else f"{_COMPILED_AS} {found}"
 
     def _forget_if_changed(self) -> None:
         """Forget what is compiled if an outer value has changed: numba has read them for good.

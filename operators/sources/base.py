@@ -44,8 +44,6 @@ class Source(ABC):
         outlives_driver: it can still be read after the process that submitted the job has ended.
         has_splits: its readers have `splits`, an instance maybe none, which is then idle.
         in_columns: its readers take no step for each row, so that many rows at a time take less.
-        position_kind: what its readers' positions are of, such as `parquet`: a job goes on only
-            with a source of the same kind. Empty: that is not compared.
     """
 
     replayable: bool = True
@@ -53,7 +51,15 @@ class Source(ABC):
     outlives_driver: bool = True
     has_splits: bool = False
     in_columns: bool = False
-    position_kind: str = ""
+
+    @property
+    def position_kind(self) -> str:
+        """What its readers' positions are of, such as `Parquet`.
+
+        A job goes on only with a source of the kind that it had, since no other one understands
+        its positions. Empty: it is not compared.
+        """
+        return ""
 
     def check(self) -> None:
         """Raise `InputError` if the input is obviously unusable (a missing file, an empty folder).

@@ -60,6 +60,11 @@ class DividedFiles(Source, Generic[OpenFile]):
 
     in_columns = True
 
+    @property
+    def position_kind(self) -> str:
+        """See `Source.position_kind`."""
+        return self.format
+
     @abstractmethod
     def open_file(self, path: str) -> AbstractContextManager[OpenFile]:
         """Open a file; raises `InputError` if it is missing, damaged or of another format."""

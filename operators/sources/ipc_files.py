@@ -27,8 +27,6 @@ _PIECE_BYTES = 16 << 20
 class IpcSource(DividedFiles[MappedIpc]):
     """A source of Arrow IPC files; record batches are assigned to instances round-robin."""
 
-    position_kind = "Arrow IPC"
-
     format = "Arrow IPC"
 
     def open_file(self, path: str) -> MappedIpc:

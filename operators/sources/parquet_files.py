@@ -37,8 +37,6 @@ _CODED_GROUP_ROWS_MIN = 1 << 12
 class ParquetSource(DividedFiles["pq.ParquetFile"]):
     """A source of Parquet files; row groups are assigned to instances round-robin."""
 
-    position_kind = "Parquet"
-
     format = "Parquet"
 
     def open_file(self, path: str) -> pq.ParquetFile:
