@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -286,6 +287,23 @@ def test_a_readers_broken_promise_is_named(reader: type[Reader]) -> None:
     assert READERS[reader] in str(error.value)
     for file in LeavesOpen.kept:
         file.close()
+
+
+class BesideOthers(Reader):
+    """Another thread of the process opens a socket once, while a reader is open."""
+
+    others: ClassVar[list[socket.socket]] = []
+
+    def __init__(self, numbers: list[int]) -> None:
+        super().__init__(numbers)
+        if not self.others:
+            self.others.append(socket.socket())
+
+
+def test_what_others_in_the_process_open_is_not_the_readers() -> None:
+    check_source(lambda: Numbers(BesideOthers))
+    (opened,) = BesideOthers.others
+    opened.close()
 
 
 @pytest.mark.parametrize("make", list(BROKEN_SOURCES), ids=lambda one: one.__name__)

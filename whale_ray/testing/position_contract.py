@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -16,7 +17,7 @@ from ..configs.errors import InputError
 from ..operators.snapshots import Position
 from ..operators.sources.base import Source
 from .checked_reader import CheckedReader
-from .conformance import counted, difference, nothing_left_open, require
+from .conformance import counted, difference, require, until_nothing_left_open
 
 __all__ = ["check_positions"]
 
@@ -99,6 +100,14 @@ def _check_refusal(source: Source, parallelism: Sequence[int]) -> None:
         )
 
 
+@dataclass
+class _Read:
+    """What the instances of one generation have read and left out."""
+
+    rows: list[Any] = field(default_factory=list)
+    rejected: Counter[str] = field(default_factory=Counter)
+
+
 class _Check:
     """Compares what generations of readers read with what one reader reads."""
 
@@ -108,7 +117,7 @@ class _Check:
         self._limit = limit
         opened = CheckedReader(source, 0, 1)
         self._rows: list[Any] = []
-        while self._wants_more(self._rows):
+        while self._wants_more(len(self._rows)):
             batch = opened.next_batch(1000)
             if batch is None:
                 break
@@ -123,36 +132,52 @@ class _Check:
         positions: list[Position] | None = None
         how = " and then ".join(map(str, chain))
         for generation, instances in enumerate(chain, 1):
-            is_last = generation == len(chain)
-            with nothing_left_open(f"a reader of {self._name}", _REMEDY):
+            begin = positions
+            goes_on = generation < len(chain)
+            read = _Read()
+            for read in until_nothing_left_open(_Read, f"a reader of {self._name}", _REMEDY):
                 opened = [
-                    CheckedReader(self._source, number, instances, positions)
+                    CheckedReader(self._source, number, instances, begin)
                     for number in range(instances)
                 ]
                 for one in opened:
-                    begin = one.reader.position()
-                    told = repr(begin)
-                    reads = 0 if is_last else places.randint(0, _READS_MAX)
-                    while (reads or is_last) and self._wants_more(rows):
-                        batch = one.next_batch(places.choice(_ROWS))
-                        if batch is None:
-                            break
-                        rows += batch.to_pylist()
-                        reads -= 1
-                    require(
-                        repr(begin) == told,
-                        f"{self._name}: a position changed as its reader read on: it was {told}, "
-                        f"and is {begin!r}; return a copy",
-                    )
+                    reads = places.randint(0, _READS_MAX) if goes_on else None
+                    self._read_some(one, reads, places, rows, read)
                 positions = [_told(self._name, one) for one in opened]
                 for one in opened:
-                    rejected.update(one.reader.rejected)
+                    read.rejected.update(one.reader.rejected)
                     one.reader.close()
                 del opened, one  # a cursor of SQLite keeps its file open as long as it lives
+            rows += read.rows
+            rejected.update(read.rejected)
         self._compare(rows, rejected, how, in_order=set(chain) == {1})
 
-    def _wants_more(self, rows: Sequence[Any]) -> bool:
-        return self._limit is None or len(rows) < self._limit
+    def _read_some(
+        self,
+        opened: CheckedReader,
+        reads: int | None,
+        places: Random,
+        before: Sequence[Any],
+        found: _Read,
+    ) -> None:
+        """Read a number of times, or to the end, and check that a position stays what it was."""
+        begin = opened.reader.position()
+        told = repr(begin)
+        done = 0
+        while done != reads and self._wants_more(len(before) + len(found.rows)):
+            batch = opened.next_batch(places.choice(_ROWS))
+            if batch is None:
+                break
+            found.rows += batch.to_pylist()
+            done += 1
+        require(
+            repr(begin) == told,
+            f"{self._name}: a position changed as its reader read on: it was {told}, "
+            f"and is {begin!r}; return a copy",
+        )
+
+    def _wants_more(self, rows: int) -> bool:
+        return self._limit is None or rows < self._limit
 
     def _compare(
         self, rows: list[Any], rejected: Counter[str], how: str, *, in_order: bool

@@ -15,9 +15,9 @@ from .conformance import (
     check_description,
     counted,
     difference,
-    nothing_left_open,
     pickled_copy,
     require,
+    until_nothing_left_open,
 )
 from .driving import instance_context
 from .epoch_contract import check_epochs
@@ -76,12 +76,11 @@ def check_sink(
 
     rows = Batch.from_rows(_ROWS) if batch is None else batch
     remedy = "abort() must close files and connections; publish() and discard() keep none open"
-    for check in (_publication, _no_rows, _endings, _two_attempts, _parts):
-        sink = make_sink()
-        require(isinstance(sink, Sink), f"{sink!r} does not derive from whale.sinks.Sink")
-        with nothing_left_open(type(sink).__name__, remedy):
-            check(_Trial(sink, read, rows))
     sink = make_sink()
+    require(isinstance(sink, Sink), f"{sink!r} does not derive from whale.sinks.Sink")
+    for check in (_publication, _no_rows, _endings, _two_attempts, _parts):
+        for fresh in until_nothing_left_open(make_sink, type(sink).__name__, remedy):
+            check(_Trial(fresh, read, rows))
     require(
         sink.delivery is not None or type(sink).recover is Sink.recover,
         f"{type(sink).__name__} has recover() but no delivery, so that jobs with checkpoints "

@@ -14,9 +14,9 @@ from .conformance import (
     check_description,
     counted,
     difference,
-    nothing_left_open,
     pickled_copy,
     require,
+    until_nothing_left_open,
 )
 from .driving import instance_context
 from .position_contract import check_positions
@@ -140,7 +140,7 @@ def _check_closing(source: Source) -> None:
     """Close a reader before its first read, and before its end."""
     remedy = "close() must close files and connections"
     for reads in (0, 1):
-        with nothing_left_open(f"a reader of {type(source).__name__}", remedy):
+        for _ in until_nothing_left_open(list, f"a reader of {type(source).__name__}", remedy):
             reader = source.open(instance_context(clock=VirtualClock()))
             for _ in range(reads):
                 reader.read(1)
@@ -151,10 +151,12 @@ def _check_closing(source: Source) -> None:
 def _read(
     source: Source, instance: int, parallelism: int, max_rows: int, limit: int | None
 ) -> Rows:
-    with nothing_left_open(
-        f"a reader of {type(source).__name__}", "close() must close files and connections"
-    ):
-        return list(_rows(CheckedReader(source, instance, parallelism), max_rows, limit))
+    remedy = "close() must close files and connections"
+    found: Rows = []
+    for fresh in until_nothing_left_open(Rows, f"a reader of {type(source).__name__}", remedy):
+        found = fresh
+        found.extend(_rows(CheckedReader(source, instance, parallelism), max_rows, limit))
+    return found
 
 
 def _rows(checked: CheckedReader, max_rows: int, limit: int | None) -> Iterator[dict[str, Any]]:
