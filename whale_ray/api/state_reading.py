@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..configs.errors import DamagedCheckpointError, InputError
+from ..operators.arguments import check_type
 from ..operators.snapshot_files import chunk_from_bytes
 from ..state.budget import StateBudget
 from ..state.epochs.checkpoint_store import CheckpointStore
@@ -58,11 +60,19 @@ def read_state(
         epoch: a number, the name of a manifest, or "latest".
 
     Raises:
+        UsageError: an argument has another type.
         InputError: there is no such checkpoint, operator or name, or the operator's state is
             opaque; or the folder cannot be read.
         DamagedCheckpointError: a file of the checkpoint is missing, cut short or damaged.
         ResourceError: a package that this kind of URL needs is not installed.
     """
+    for argument, passed, kinds, wanted in (
+        ("url", url, (str, os.PathLike), "a path or a URL"),
+        ("operator", operator, str, "the id of an operator"),
+        ("name", name, (str, type(None)), "the name of a declared value"),
+        ("epoch", epoch, (int, str), "a number, the name of a manifest, or 'latest'"),
+    ):
+        check_type("read_state", argument, passed, kinds, wanted)
     store, named = open_store(str(url))
     epoch = named if named is not None and epoch == LATEST else epoch
     manifest, table = read_epoch(

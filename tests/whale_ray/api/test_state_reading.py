@@ -18,7 +18,7 @@ from whale_ray.api.state_listing import diff_of, epochs_in, operators_of
 from whale_ray.api.state_reading import read_epoch
 from whale_ray.cli.main import main
 from whale_ray.control.operator_records import operator_records
-from whale_ray.errors import DamagedCheckpointError, InputError
+from whale_ray.errors import DamagedCheckpointError, InputError, UsageError
 from whale_ray.operators.keyed.dumped_state import declared_values
 from whale_ray.operators.sealing import chunks_of as kept_chunks
 from whale_ray.operators.snapshot_files import chunk_to_bytes
@@ -252,6 +252,21 @@ def test_what_is_not_there_is_named(store, arguments, said):
     write(store, 1, chunks_of(ROWS))
     with pytest.raises(InputError, match=said):
         whale.read_state(store.url, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"url": None}, r"read_state\(url=…\) got None: pass a path or a URL"),
+        ({"operator": None}, r"\(operator=…\) got None: pass the id of an operator"),
+        ({"operator": ["op"]}, r"\(operator=…\) got a list"),
+        ({"name": 5}, r"\(name=…\) got 5: pass the name of a declared value"),
+        ({"epoch": 1.5}, r"\(epoch=…\) got 1.5: pass a number"),
+    ],
+)
+def test_arguments_of_other_types_are_named(store, arguments, said):
+    with pytest.raises(UsageError, match=said):
+        whale.read_state(**{"url": store.url, "operator": "op", **arguments})
 
 
 def test_an_empty_folder_has_none(tmp_path):
