@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..configs.errors import UsageError
+from ..configs.errors import InputError, UsageError
 from ..operators.groupings import Grouping
 from ..operators.keyed.keyed_process import KeyedProcess
 from ..operators.portions import EmitsInPortions
@@ -358,15 +358,27 @@ class ProcessNode(Node):
             self._buffer.close()
 
     def _release(self, watermark_ns: int) -> None:
-        if self._buffer is None:
-            return
-        for released in self._buffer.release(watermark_ns):
+        for released in self._due(watermark_ns):
             present = [batch for batch in released.ports if batch is not None]
             known = [batch.origin_ns for batch in present if batch.origin_ns]
             self.metrics.watermark_ns = max(self.metrics.watermark_ns, released.latest_ns)
             time_ns = common_time(present[0]) if len(present) == 1 else None
             with self._output.during(time_ns, min(known, default=0)), self.guard(*present):
                 self._hand_over(released)
+
+    def _due(self, watermark_ns: int) -> Iterator[Released]:
+        """Yield the rows whose time has come.
+
+        Raises:
+            InputError: rows that came before, perhaps before a restore, have columns of other
+                types than those after them.
+        """
+        if self._buffer is None:
+            return
+        try:
+            yield from self._buffer.release(watermark_ns)
+        except InputError as error:
+            raise self._naming_operator(error) from error
 
     def _hand_over(self, released: Released) -> None:
         process, ports = self._process, released.ports

@@ -79,3 +79,21 @@ def test_state_goes_on_in_another_class(tmp_path: Path) -> None:
         total = sum(all_of_key)
         expected.append({"key": keys[at], "total": total, "last": at, "rows": since, "most": since})
     assert sorted(found.to_arrow().to_pylist(), key=lambda row: row["last"]) == expected
+
+
+def test_rows_of_another_type_than_those_that_wait_are_refused_by_name(tmp_path: Path) -> None:
+    def counts(kind: str, source: whale.sources.Source) -> whale.Topology:
+        topology = whale.Topology("waiting")
+        rows = topology.source(source, id="rows", event_time="at", max_out_of_order_ms=5_000)
+        cast = rows.select("key", "at", whale.col("n").cast(kind).alias("n"))
+        cast.key_by("key").process(First, id="kept").sink(whale.sinks.collect(), id="out")
+        return topology
+
+    timed = ROWS.append_column("at", pa.array(range(1_000), pa.timestamp("ms")))
+    clock = VirtualClock(0)
+    kept: dict[str, Any] = {"checkpoints": tmp_path / "kept", "checkpoint_interval": "500 ms"}
+    with pytest.raises(PlannedFailureError):
+        whale.run(counts("int64", PacedTable(timed, fails_after=3)), clock=clock, **kept)
+    told = "operator 'kept': column 'n' is int64 in one batch and string in another"
+    with pytest.raises(whale.errors.InputError, match=told):
+        whale.run(counts("string", PacedTable(timed)), clock=clock, restore="latest", **kept)
