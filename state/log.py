@@ -24,6 +24,7 @@ import numpy.typing as npt
 from ..configs.errors import ResourceError, StateFullError, system_reason
 from ..configs.units import format_mib
 from .budget import SETTING, StateBudget
+from .disk_traffic import DiskTraffic
 from .page_file import MAP_NORESERVE, PageFile
 
 __all__ = ["CHUNK_BYTES_MAX", "CHUNK_BYTES_MIN", "Chunk", "ChunkLog"]
@@ -66,6 +67,7 @@ class ChunkLog:
         memory: the mapping, uint8; bytes of chunks that were not taken are zero.
         address: of its first byte.
         on_disk: uint8, one for each 64 KiB: whether it is pages of the file.
+        traffic: what rows that change what is on the disk move there.
 
     Raises:
         ResourceError: the kernel does not reserve so much address space.
@@ -90,6 +92,7 @@ class ChunkLog:
         self.memory: npt.NDArray[np.uint8] = np.frombuffer(self._mapping, np.uint8)
         self.address: int = self.memory.ctypes.data
         self._pages = PageFile(operator, budget.disk_folder)
+        self.traffic = DiskTraffic(lambda: budget.spilled_by(operator))
         self.on_disk: npt.NDArray[np.uint8] = np.zeros(granules, np.uint8)
         self._in_memory: dict[int, int] = {}  # chunks in memory, the oldest first: start, size
         self._spilled: set[int] = set()  # the starts of chunks on disk

@@ -37,6 +37,7 @@ from .segments import RecordChunks
 from .store_values import StoreValues
 
 if TYPE_CHECKING:
+    from .disk_traffic import DiskTraffic
     from .one_key import OneKey
 
 __all__ = ["KeyedStore"]
@@ -252,6 +253,11 @@ class KeyedStore(StoreValues):
     def spills(self) -> bool:
         """Whether any of its memory is on the disk."""
         return self._log.spills
+
+    @property
+    def traffic(self) -> DiskTraffic:
+        """What rows that change records on the disk move there."""
+        return self._log.traffic
 
     @property
     def has_room_for_keys(self) -> bool:

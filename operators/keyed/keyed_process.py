@@ -376,18 +376,18 @@ class KeyedProcess(Keyed, Process):
     @property
     def bytes_gathered_max(self) -> int:
         """How many bytes of rows `take_rows` is to be given at once; 0: state is in memory."""
-        return 0 if self._state is None else self._state.bytes_gathered_max
+        return 0 if self._state is None else self._state.parts.bytes_gathered_max
 
     def take_rows(self, batch: Batch, out: Output) -> None:
         """Call `on_batch`: for parts of rows, by where their state lies, if that is on the disk."""
-        state = self._state
-        if state is None or not state.takes_in_passes(batch.num_rows):
+        if self._state is None:
             call_method(self.on_batch, batch, out)
             return
-        for piece, slots in state.passes(batch):
-            self._looked_up = piece, slots
-            out.time_ns = common_time(piece)
-            call_method(self.on_batch, piece, out)
+        for part, slots in self._state.parts.of(batch):
+            if part is not batch:
+                out.time_ns = common_time(part)
+            self._looked_up = None if slots is None else (part, slots)
+            call_method(self.on_batch, part, out)
         self._looked_up = None
 
     def on_batch(self, batch: Batch, out: Output) -> None:

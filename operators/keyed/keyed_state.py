@@ -25,6 +25,7 @@ from .expiry import Moment, expiring, ttl_ns_of
 from .handles import Cursor, Handle, TimerHandle, class_of, queued_field
 from .sealed_state import SealedState
 from .state_fields import fields_of
+from .stored_parts import StoredParts
 from .timer_chain import FIRED_AT_THE_END_MAX, TimerChain
 
 if TYPE_CHECKING:
@@ -39,10 +40,6 @@ _END_NS = (1 << 63) - 1
 
 _MADE_NOW_ENTRIES_MAX = 1 << 16
 """Of how many entries of changed keys the rows are made at a marker at most."""
-
-_PASS_ROWS_MIN = 256
-_GATHERED_BYTES_MAX = 1 << 30
-"""Of rows for a pass, which are one batch: a column of it holds at most 2 GiB of text."""
 
 
 class TimerCall(NamedTuple):
@@ -110,7 +107,7 @@ class KeyedState:
             which for which, timer in enumerate(self._timers) if timer.declaration.clock == "event"
         ]
         self._touched: list[Slots] = []
-        self._set_aside_bytes = 0
+        self.parts = StoredParts(self.store, self._keys, self._begin_part, self.settle)
         self._sealed: Epochs[int] = Epochs()  # up to when was freed
         self._key_class = _key_class(self._keys)
 
@@ -152,36 +149,14 @@ class KeyedState:
         renamed = batch.select(keys)
         if tuple(keys) != self._keys:
             renamed = renamed.rename(dict(zip(keys, self._keys, strict=True)))
-        self._note_moment(batch)
         hashes, _ = hash_keys(renamed, self._keys)
         slots = self.store.slots(hashes, renamed)
-        self._touched.append(slots)
+        self._begin_part(batch, slots)
         return slots
 
-    def takes_in_passes(self, rows: int) -> bool:
-        """Return whether so many rows are worth a pass over the records, as these are on disk."""
-        return self.store.spills and rows >= _PASS_ROWS_MIN
-
-    def passes(self, batch: Batch) -> Iterator[tuple[Batch, Slots]]:
-        """Yield rows with the records of their keys, by where these lie; see `KeyedStore.passes`.
-
-        What the caller has written is settled after each part.
-        """
-        self.settle()
-        hashes, _ = hash_keys(batch, self._keys)
-        for rows, slots in self.store.passes(hashes, batch.select(self._keys)):
-            piece = batch.take(rows)
-            self._note_moment(piece)
-            self._touched.append(slots)
-            yield piece, slots
-            self.settle()
-
-    @property
-    def bytes_gathered_max(self) -> int:
-        """How many bytes of rows may wait for a pass; 0 unless records are on the disk."""
-        if self.store.spills and not self._set_aside_bytes:
-            self._set_aside_bytes = self.store.set_aside_share(_GATHERED_BYTES_MAX)
-        return self._set_aside_bytes if self.store.spills else 0
+    def _begin_part(self, batch: Batch, slots: Slots) -> None:
+        self._note_moment(batch)
+        self._touched.append(slots)
 
     def _note_moment(self, batch: Batch) -> None:
         """Note at what time a batch comes; in the row form each row then has its own."""
@@ -472,8 +447,7 @@ class KeyedState:
 
     def forget(self) -> None:
         """Give the memory of all keys back; the state is of no use any more."""
-        self.store.give_back(self._set_aside_bytes)
-        self._set_aside_bytes = 0
+        self.parts.close()
         self.store.drop()
         for handle in self._with_entries:
             handle.forget()

@@ -8,6 +8,7 @@ window needs it any more.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from ...state.disk_traffic import ROWS_MEASURED
 from ...state.keys import hash_keys
 from ...state.node_transfer import column_name, with_columns
 from ...state.watermarks import WATERMARK_NONE
@@ -57,30 +59,44 @@ class AggregateWindows(GroupWindows):
         super().__init__(aggregation)
         self._changed: list[tuple[Int64s, Int64s]] = []
         self._trigger = Trigger(aggregation.trigger_ns)
-        self._memtable: GroupMemtable | None = None  # once groups are on the disk
+        self._memtable: GroupMemtable | None = None  # once groups come from the disk
+        self._waiting_rows = 0  # since it was emptied
         self._has_reported = False  # that there is no memory for one
 
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Add rows, or deltas of partial aggregates; emit what has changed if that is asked for."""
         deltas = delta_columns(batch.schema)
         for part in self._parts(batch):
-            if deltas is not None:
-                self._merge_deltas(part, deltas)
-            else:
-                self._add_rows(part, out)
+            with self._measured(part.num_rows):
+                if deltas is not None:
+                    self._merge_deltas(part, deltas)
+                else:
+                    self._add_rows(part, out)
         if self._asked.output_mode == "append" or self._trigger.is_time(self._context.clock):
             self._emit_changed(out)
 
     def _parts(self, batch: Batch) -> Iterator[Batch]:
-        """Yield a batch in parts for which the memtable has room, as it is then."""
+        """Yield a batch in parts: all of it while all groups are in memory, as it is then.
+
+        Else as many rows as the memtable has room for, or after which it may be needed.
+        """
         start = 0
-        while self._memtable is not None and start < batch.num_rows:
+        while start < batch.num_rows or not start:
             left = batch.slice(start)
-            part = left.slice(0, self._memtable.rows_that_fit(left))
-            yield part
-            start += part.num_rows
-        if start < batch.num_rows or not start:
-            yield batch.slice(start)
+            rows = batch.num_rows
+            if self._memtable is not None:
+                rows = self._memtable.rows_that_fit(left)
+            elif self._groups is not None and self._groups.spills:
+                rows = ROWS_MEASURED
+            yield left.slice(0, rows)
+            start += max(rows, 1)
+
+    def _measured(self, rows: int) -> AbstractContextManager[None]:
+        """Measure what rows that change groups on the disk move there, if they do not wait."""
+        if self._groups is None or self._memtable is not None:
+            self._waiting_rows += rows
+            return nullcontext()
+        return self._groups.traffic.measured(rows)
 
     def _add_rows(self, batch: Batch, out: Output) -> None:
         self._bound(batch.schema)
@@ -164,7 +180,8 @@ class AggregateWindows(GroupWindows):
 
     def _taking(self, batch: Batch, slices: Int64s) -> GroupState:
         """Return the groups to which rows are added: those of a memtable, or all that there are."""
-        if self._memtable is None and self._state.spills and self._may_wait:
+        is_heavy = self._state.spills and self._state.traffic.is_heavy
+        if self._memtable is None and is_heavy and self._may_wait:
             self._memtable = GroupMemtable.open(self._state, self._context, self._made)
             if self._memtable is None:
                 self._report_no_memtable()
@@ -172,11 +189,15 @@ class AggregateWindows(GroupWindows):
         if memtable is None:
             return self._state
         if not memtable.has_room(batch):
-            self._merge_waiting(memtable.put_off() if memtable.may_put_off else memtable.emptied())
+            if memtable.may_put_off:
+                self._merge_waiting(memtable.put_off())
+            else:
+                self._empty_memtable()
             if not self._state.has_room_for_keys:
                 self._close_memtable()
                 self._report_no_memtable()
-                return self._state
+        if self._memtable is None:
+            return self._state
         if self._changes_results(slices) or not memtable.has_room(batch):
             self._empty_memtable()
             return self._state
@@ -218,9 +239,17 @@ class AggregateWindows(GroupWindows):
         return is_new and earliest < first
 
     def _empty_memtable(self) -> None:
-        """Merge the groups of rows that came lately into those on the disk."""
-        if self._memtable is not None:
+        """Merge the groups of rows that came lately into those on the disk.
+
+        If that moves too little to be worth the waiting, the next rows do not wait.
+        """
+        if self._memtable is None:
+            return
+        with self._state.traffic.measured(self._waiting_rows):
             self._merge_waiting(self._memtable.emptied())
+        self._waiting_rows = 0
+        if not self._state.traffic.is_heavy:
+            self._drop_memtable()
 
     def _merge_waiting(self, waiting: Iterator[Batch]) -> None:
         for deltas in waiting:

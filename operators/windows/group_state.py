@@ -119,6 +119,8 @@ class GroupState:
         self._charged_bytes = 0  # for objects
         self._lookup = GroupLookup(keys, self._stores)
         self.slices_changed = False
+        self.traffic = self._spare.traffic
+        """What rows that change groups on the disk move there."""
 
     # -- groups -------------------------------------------------------------------------------
 
@@ -379,9 +381,7 @@ class GroupState:
         for name, values in self._sets():
             if name in batch.schema:
                 values.load(slots, batch.column(name).to_pylist())
-            found = [
-                batch.column(one.name) for one in batch.schema if one.name.startswith(f"{name}.")
-            ]
+            found = [batch.column(f.name) for f in batch.schema if f.name.startswith(f"{name}.")]
             if found:
                 values.add(slots, found)
                 return

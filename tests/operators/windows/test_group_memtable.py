@@ -25,6 +25,7 @@ from whale_ray.operators.windows.group_memtable import GroupMemtable
 from whale_ray.operators.windows.group_state import GroupState
 from whale_ray.operators.windows.specifications import TimeWindow
 from whale_ray.state.budget import StateBudget
+from whale_ray.state.disk_traffic import DiskTraffic, Moved
 from whale_ray.testing import instance_context
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.types import Schema
@@ -46,6 +47,12 @@ TEXTS = (
 )
 KEYS = 60_000
 ROWS = Schema.of(key="int64", number="int64")
+
+
+@pytest.fixture(autouse=True)
+def from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let state on the disk count as coming from there, as if the kernel had no memory for it."""
+    monkeypatch.setattr(DiskTraffic, "is_heavy", True)
 
 
 def newest(out: Emitted) -> dict[tuple[int, int, Any], dict[str, Any]]:
@@ -277,3 +284,38 @@ def test_a_sum_that_leaves_its_type_names_operator_and_key_though_rows_waited() 
         process.on_batch(large, Emitted())
     with pytest.raises(BadRowError, match=rf"'counts'.*{KEYS + 5}"):
         process.close(Emitted())
+
+
+def test_rows_wait_only_while_a_pass_moves_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are added where their groups lie, wait once that reads the disk, and no longer after."""
+    monkeypatch.undo()
+    budget, random = StateBudget(4 << 20, 1 << 30), np.random.default_rng(11)
+    process, batches = opened(budget), []
+    reads, read_bytes = 0, 0
+
+    def moved() -> Moved:
+        nonlocal read_bytes
+        read_bytes += reads
+        return Moved(read_bytes, 0)
+
+    def waits_after(count: int) -> list[bool]:
+        """Take so many batches, and after each a marker, for which a pass is made if rows wait."""
+        waits = []
+        for _ in range(count):
+            batches.append(of_random_keys(random))
+            process.on_batch(batches[-1], Emitted())
+            process._state.traffic._moved = moved
+            waits.append(process._memtable is not None)
+            process.seal(len(batches))
+            process.release(len(batches))
+        return waits
+
+    assert not any(waits_after(16))
+    assert budget.spilled_by("counts") > 0
+    reads = 64 << 20
+    assert waits_after(8) == [False] + 7 * [True]
+    reads = 0
+    waits = waits_after(24)
+    assert waits[0]
+    assert not waits[-1]
+    assert results(process) == expected(batches)

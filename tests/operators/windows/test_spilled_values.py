@@ -22,6 +22,7 @@ from whale_ray.operators.windows.group_memtable import GroupMemtable
 from whale_ray.operators.windows.specifications import SessionWindow
 from whale_ray.operators.windows.top_n import TopN
 from whale_ray.state.budget import StateBudget
+from whale_ray.state.disk_traffic import DiskTraffic
 from whale_ray.testing import instance_context
 from whale_ray.transport.wire.arrow import batch_from_arrow, batch_to_arrow
 from whale_ray.transport.wire.batch import Batch
@@ -113,6 +114,7 @@ def rows_of(found: pa.Table, columns: Sequence[str]) -> list[tuple[object, ...]]
 def test_picks_of_texts_and_decimals(waits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that come lately wait in a memtable, or are added at once."""
     opened: list[object] = []
+    monkeypatch.setattr(DiskTraffic, "is_heavy", True)
     if waits:
         monkeypatch.setattr(group_memtable, "_BYTES_MIN", 1 << 17)
         monkeypatch.setattr(GroupMemtable, "__init__", noting(GroupMemtable.__init__, opened))

@@ -11,6 +11,8 @@ import pytest
 
 import whale_ray as whale
 from whale_ray import state
+from whale_ray.operators.keyed.stored_parts import StoredParts
+from whale_ray.state.disk_traffic import DiskTraffic
 from whale_ray.transport.wire.batch import Batch
 
 KEYS, ROWS = 24_000, 50_000
@@ -94,8 +96,17 @@ def results(process: type[whale.KeyedProcess], state_bytes: int, *, ordered: boo
     [(Rows, True), (Compiled, True), (Columns, True), (Columns, False)],
 )
 def test_state_on_the_disk_changes_no_result(
-    process: type[whale.KeyedProcess], ordered: bool
+    process: type[whale.KeyedProcess], ordered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Rows are taken as they come, or in passes where the kernel has no memory for the pages."""
+    passes: list[Batch] = []
+    pass_of = StoredParts._passes
+    monkeypatch.setattr(
+        StoredParts, "_passes", lambda self, batch: (passes.append(batch), pass_of(self, batch))[1]
+    )
     in_memory = results(process, IN_MEMORY, ordered=ordered)
-    assert results(process, 1 << 20, ordered=ordered) == in_memory
+    for comes_from_disk in (False, True):
+        monkeypatch.setattr(DiskTraffic, "is_heavy", comes_from_disk)
+        assert results(process, 1 << 20, ordered=ordered) == in_memory
+        assert bool(passes) == comes_from_disk
     assert in_memory.total() >= ROWS

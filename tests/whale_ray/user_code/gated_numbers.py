@@ -15,6 +15,7 @@ from whale_ray import state
 from whale_ray.operators.process import InstanceContext
 from whale_ray.operators.snapshots import Position
 from whale_ray.operators.sources.base import Source, SourceReader
+from whale_ray.state.disk_traffic import DiskTraffic
 from whale_ray.transport.clock import Clock
 from whale_ray.transport.wire.batch import Batch
 
@@ -107,9 +108,13 @@ def kill_worker_once(number: int, at: int, marker: Path) -> int:
 
 
 class ManyNumbers(GatedNumbers):
-    """The same in larger turns."""
+    """The same in larger turns; state on the disk is used as if the kernel had no memory for it."""
 
     turn = 8192
+
+    def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
+        DiskTraffic.is_heavy = property(lambda _: True)  # type: ignore[method-assign]  # in a worker
+        return super().open_at(context, positions)
 
 
 class KilledOnce(whale.Process):
