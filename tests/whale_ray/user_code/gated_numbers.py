@@ -113,7 +113,7 @@ class ManyNumbers(GatedNumbers):
     turn = 8192
 
     def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
-        DiskTraffic.is_heavy = property(lambda _: True)  # type: ignore[method-assign]  # in a worker
+        DiskTraffic.is_heavy = property(lambda _: True)  # type: ignore[method-assign]
         return super().open_at(context, positions)
 
 
