@@ -23,8 +23,10 @@ __all__ = [
     "export_records",
     "export_slots",
     "field_columns",
+    "holds_all",
     "import_nodes",
     "set_column",
+    "takes_exported",
     "with_columns",
     "write_fields",
 ]
@@ -121,6 +123,19 @@ def write_fields(
             data = np.ascontiguousarray(column.data)
             shape = (batch.num_rows, *field.dtype.shape)
             records[field.name][slots] = data.view(field.dtype.base).reshape(shape)
+
+
+def takes_exported(dtype: np.dtype[Any], kind: DataType) -> bool:
+    """Return whether `write_fields` takes exported values of a type into fields of `dtype`."""
+    own = _type_of(dtype)
+    numbers = not dtype.shape and dtype.kind in "iuf" and kind.family != "fixed_size_binary"
+    return kind == own or (numbers and kind.kind == "fixed" and holds_all(dtype, kind.storage))
+
+
+def holds_all(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
+    """Return whether a type has each number of another one, with the same value."""
+    is_exact = wide.kind != "f" or narrow.kind == "f" or narrow.itemsize < wide.itemsize
+    return is_exact and np.can_cast(narrow, wide, "safe")
 
 
 def with_columns(batch: Batch, columns: Mapping[str, Column]) -> Batch:

@@ -162,6 +162,11 @@ class Accumulator(ABC):
     output: DataType
 
     @property
+    def name(self) -> str:
+        """What messages call it."""
+        return type(self).__name__
+
+    @property
     def has_fixed_width(self) -> bool:
         """Whether all that is kept for a group is numbers."""
         objects = any(field.dtype == object for field in self.fields)

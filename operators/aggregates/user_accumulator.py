@@ -33,6 +33,11 @@ class UserAccumulator(Accumulator):
             for name, kind in function.state.items()
         )
 
+    @property
+    def name(self) -> str:
+        """The name of the user's class."""
+        return self._name
+
     def update(self, state: State, rows: SlottedRows) -> None:
         """See `Accumulator.update`."""
         slots, columns, _ = rows

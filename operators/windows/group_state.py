@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ...state.node_transfer import column_name, field_columns, write_fields
+from ...state.node_transfer import column_name, field_columns
 from ...state.records import RecordField, RecordLayout, copy_of_records
 from ...state.store import KeyedStore
 from ...transport.wire.column import Column
@@ -23,7 +23,7 @@ from ..aggregates.accumulator import Accumulator, SlottedRows, State
 from ..sealing import Epochs
 from .dumped_groups import DumpedGroups, numbered
 from .group_lookup import GroupLookup
-from .kept_fields import KeptFields, states_of_dump
+from .kept_fields import KeptFields, states_of_dump, write_dumped
 from .sealed_groups import SealedGroups, value_columns
 from .slice_stores import SliceStores, keys_in_slices
 from .slot_objects import SlotObjects
@@ -376,7 +376,7 @@ class GroupState:
         """Write what `dump` returned into the groups of other slots, or add values of sets.
 
         Raises:
-            StateFullError: the worker's memory for state is used up.
+            StateFullError, InputError: memory for state is used up; or as `write_dumped`.
         """
         for name, values in self._sets():
             if name in batch.schema:
@@ -385,7 +385,7 @@ class GroupState:
             if found:
                 values.add(slots, found)
                 return
-        write_fields(self._spare.records, slots, self._moved, batch)
+        write_dumped(self._spare.records, slots, self._kept, self._moved, batch)
         rows = np.arange(batch.num_rows)
         for number, kept in enumerate(self._kept):
             for texts in kept.texts.values():

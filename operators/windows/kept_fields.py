@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from ...state.node_transfer import column_name, write_fields
+from ...configs.errors import InputError
+from ...state.node_transfer import column_name, takes_exported, write_fields
 from .slot_texts import ColumnTexts
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from .slot_texts import SlotTexts
     from .value_sets import ValueSets
 
-__all__ = ["KeptFields", "states_of_dump"]
+__all__ = ["KeptFields", "states_of_dump", "write_dumped"]
 
 
 class KeptFields(NamedTuple):
@@ -31,6 +33,60 @@ class KeptFields(NamedTuple):
     texts: dict[str, SlotTexts]
 
 
+def write_dumped(
+    records: npt.NDArray[Any],
+    slots: npt.NDArray[np.int64],
+    kept: Sequence[KeptFields],
+    moved: Sequence[RecordField],
+    batch: Batch,
+) -> None:
+    """Write the numbers in a dump into the records of `slots`.
+
+    Args:
+        records: of the groups.
+        slots: which of them, int64 (n,).
+        kept: the fields of each accumulator.
+        moved: the fields of records that move with a group.
+        batch: the dump, perhaps of an earlier version.
+
+    Raises:
+        InputError: an accumulator keeps other fields now, or a narrower type.
+    """
+    _check_dumped(kept, batch)
+    write_fields(records, slots, moved, batch)
+
+
+def _check_dumped(kept: Sequence[KeptFields], batch: Batch) -> None:
+    """Check that accumulators can take the numbers in a dump; raise as `write_dumped`."""
+    for number, one in enumerate(kept):
+        if not one.names:
+            continue
+        begin = column_name(f"{number}.")
+        dumped = {
+            field.name.removeprefix(begin): field.type
+            for field in batch.schema
+            if field.name.startswith(begin)
+        }
+        dtypes = {field.name: field.dtype for field in one.accumulator.fields}
+        for name in one.names:
+            if name in dumped and takes_exported(dtypes[name], dumped[name]):
+                continue
+            was = f"as {dumped[name]}" if name in dumped else "did not"
+            change = f"keeps state[{name!r}] as {dtypes[name]}, and {was} before"
+            raise InputError(_changed(one.accumulator, change))
+        gone = sorted(dumped.keys() - dtypes.keys())
+        for name in gone if not (one.objects or one.sets or one.texts) else ():
+            change = f"keeps state[{name!r}] no longer"
+            raise InputError(_changed(one.accumulator, change))
+
+
+def _changed(accumulator: Accumulator, change: str) -> str:
+    return (
+        f"aggregate {accumulator.name} {change}: declare what it kept, or a type that has all of"
+        " its numbers, or give the operator another id to begin anew"
+    )
+
+
 def states_of_dump(
     kept: Sequence[KeptFields], moved: Sequence[RecordField], batch: Batch
 ) -> list[dict[str, Any]]:
@@ -40,7 +96,11 @@ def states_of_dump(
         kept: the fields of each accumulator.
         moved: the fields of records that move with a group.
         batch: the dump, which may lack those that belong to no accumulator.
+
+    Raises:
+        InputError: see `write_dumped`.
     """
+    _check_dumped(kept, batch)
     numbers = np.empty(batch.num_rows, np.dtype([(field.name, field.dtype) for field in moved]))
     dumped = [one for one in moved if column_name(one.name) in batch.schema]
     write_fields(numbers, np.arange(batch.num_rows), dumped, batch)

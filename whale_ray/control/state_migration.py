@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..operators.keyed.dumped_state import DeclaredValue, declared_values
+from ..state.node_transfer import holds_all
 
 __all__ = ["is_migratable"]
 
@@ -48,9 +49,7 @@ def _is_wider(before: DeclaredValue, text: str, now: DeclaredValue, new_text: st
         return False
     if not (_is_number(old) and _is_number(new)):
         return False
-    narrow, wide = np.dtype(old.to_pandas_dtype()), np.dtype(new.to_pandas_dtype())
-    is_exact = wide.kind != "f" or narrow.kind == "f" or narrow.itemsize < wide.itemsize
-    return is_exact and np.can_cast(narrow, wide, "safe")
+    return holds_all(np.dtype(new.to_pandas_dtype()), np.dtype(old.to_pandas_dtype()))
 
 
 def _rest(text: str) -> str:

@@ -74,3 +74,55 @@ def test_instances_that_have_learnt_different_types_are_refused(way: Any) -> Non
     told = "operator 'total': column 'n' is (float64 and was int64|int64 and was float64) before"
     with pytest.raises(whale.errors.InputError, match=told):
         whale.run(topology)
+
+
+def total_in(**state_of_it: str) -> whale.AggregateFunction:
+    class Total(whale.AggregateFunction):
+        state = state_of_it
+        output = "float64"
+
+        def update(self, state: Any, groups: Any, *columns: Any) -> None:
+            np.add.at(state["total"], groups, columns[0].astype(state["total"].dtype))
+
+        def merge(self, state: Any, other: Any) -> None:
+            state["total"] += other["total"]
+
+        def finish(self, state: Any) -> Any:
+            return state["total"].astype(float)
+
+    return Total()
+
+
+KEPT = {
+    "narrower": ({"total": "int64"}, {"total": "int32"}, "as int32, and as int64 before"),
+    "inexact": ({"total": "int64"}, {"total": "float64"}, "as float64, and as int64 before"),
+    "more": ({"total": "int64"}, {"total": "int64", "n": "int8"}, "as int8, and did not before"),
+    "less": ({"total": "int64", "n": "int8"}, {"total": "int64"}, r"n'\] no longer"),
+    "wider": ({"total": "int32"}, {"total": "int64"}, None),
+}
+
+
+@pytest.mark.parametrize(("before", "now", "told"), KEPT.values(), ids=KEPT)
+def test_what_a_users_aggregate_kept_goes_on_if_it_fits(
+    tmp_path: Path, before: Any, now: Any, told: str | None
+) -> None:
+    def totals(source: whale.sources.Source, kept: Any) -> whale.Topology:
+        topology = whale.Topology("own")
+        sales = topology.source(source, id="sales", event_time="at")
+        groups = sales.group_by(*WINDOWS["tumbling"], "shop")
+        own = groups.agg(total_in(**kept)("cents").alias("total"), id="totals")
+        own.sink(whale.sinks.collect(), id="out")
+        return topology
+
+    clock = VirtualClock(0)
+    checkpoints: dict[str, Any] = {"checkpoints": tmp_path, "checkpoint_interval": "500 ms"}
+    with pytest.raises(PlannedFailureError):
+        whale.run(totals(PacedTable(SALES, fails_after=3), before), clock=clock, **checkpoints)
+    again: dict[str, Any] = {"clock": clock, "restore": "latest", **checkpoints}
+    if told is not None:
+        refused = rf"operator 'totals': aggregate Total keeps state\['.*{told}: declare"
+        with pytest.raises(whale.errors.InputError, match=refused):
+            whale.run(totals(PacedTable(SALES), now), **again)
+        return
+    found = whale.run(totals(PacedTable(SALES), now), **again).results("out").to_arrow()
+    assert sorted(found["total"].to_pylist()) == [6567, 6633, 6700]
