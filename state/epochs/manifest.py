@@ -27,6 +27,7 @@ __all__ = [
     "chunks_of",
     "decode_manifest",
     "encode_manifest",
+    "how_it_ended",
 ]
 
 MANIFEST_VERSION = 2
@@ -133,6 +134,7 @@ class Manifest:
         savepoint: a user asked for it: it is kept until the user removes it.
         stopped: the job was stopped at it.
         finished: the job has ended after it, and all its output is visible.
+        drained: it was asked to end then, and had not read all of a source.
         versions: of the programs that wrote it.
     """
 
@@ -147,7 +149,18 @@ class Manifest:
     savepoint: bool = False
     stopped: bool = False
     finished: bool = False
+    drained: bool = False
     versions: Mapping[str, str] = field(default_factory=dict)
+
+
+def how_it_ended(manifest: Manifest) -> str:
+    """Return how a job has finished, as a part of a sentence; a drained one kept nothing back."""
+    if not manifest.drained:
+        return "its output is complete"
+    return (
+        "it was drained: its inputs ended where they were, and open windows closed"
+        " (job.stop(savepoint=True) stops a job that is to go on)"
+    )
 
 
 def chunks_of(parts: Iterable[OperatorPart]) -> dict[str, ChunkFile]:

@@ -19,7 +19,7 @@ from ..operators.arguments import check_type
 from ..operators.windows.durations import Duration, duration_ns
 from ..plan.assignment import Assignment, has_checkpoints, resumed_assignment
 from ..state.epochs.checkpoint_store import CheckpointStore
-from ..state.epochs.manifest import Manifest
+from ..state.epochs.manifest import Manifest, how_it_ended
 from ..state.epochs.messages import RestorePoint
 from ..state.epochs.store_names import job_name
 from .unmounted_disks import unmounted_disk
@@ -173,8 +173,8 @@ def find_manifest(restore: str, url: str) -> tuple[RestorePoint, Manifest] | Non
     if manifest.finished:
         msg = (
             f"job {manifest.lineage.job!r} has ended behind its checkpoint {manifest.epoch}, and"
-            " its output is complete: there is nothing to go on with. Leave restore= out and take"
-            " another folder of checkpoints to run it again, or name an earlier checkpoint"
+            f" {how_it_ended(manifest)}: there is nothing to go on with. Leave restore= out and"
+            " take another folder of checkpoints to run it again, or name an earlier checkpoint"
         )
         raise UsageError(msg)
     return RestorePoint(store.url, found, manifest.epoch, is_newest=not slash), manifest

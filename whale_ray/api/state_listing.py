@@ -35,7 +35,7 @@ class EpochEntry:
         nbytes: of all its files.
         new_nbytes: of those that no checkpoint before it in the list has.
         savepoint: whether a user asked for it.
-        ended: "stopped" or "finished" if the job ended after it, else "".
+        ended: "stopped", "drained" or "finished" if the job ended after it, else "".
         restored: (job, epoch) of each restore before it, the latest last.
         manifest: the name of its manifest.
         damage: why it cannot be read, "" if it can.
@@ -129,12 +129,19 @@ def epochs_in(store: CheckpointStore) -> list[EpochEntry]:
                 sum(one.nbytes for one in chunks.values()),
                 new,
                 manifest.savepoint,
-                "finished" if manifest.finished else "stopped" if manifest.stopped else "",
+                _end_of(manifest),
                 manifest.lineage.restored,
                 name,
             )
         )
     return found
+
+
+def _end_of(manifest: Manifest) -> str:
+    """Return how the job ended at a checkpoint, or behind it."""
+    if manifest.finished:
+        return "drained" if manifest.drained else "finished"
+    return "stopped" if manifest.stopped else ""
 
 
 def operators_of(store: CheckpointStore, manifest: Manifest) -> list[OperatorEntry]:

@@ -25,7 +25,7 @@ from ..operators.sinks.base import CommitId, Staged
 from ..plan.assignment import Assignment, job_is_bounded, resumed_assignment
 from ..state.epochs import coordinator_events as events
 from ..state.epochs.checkpoint_store import CheckpointStore
-from ..state.epochs.manifest import ChunkFile, Lineage, Manifest, OperatorPart
+from ..state.epochs.manifest import ChunkFile, Lineage, Manifest, OperatorPart, how_it_ended
 from ..state.epochs.messages import RestorePoint
 from ..transport.clock import Clock
 from .background import Background, carry_out_within
@@ -162,7 +162,7 @@ class EpochWriter:
         where = f"epoch {newest.epoch} of job {lineage.job!r} in {self._store.url!r}"
         if newest.finished:
             msg = (
-                f"that job ended meanwhile, behind {where}, and its output is complete: there is"
+                f"that job ended meanwhile, behind {where}, and {how_it_ended(newest)}: there is"
                 " nothing to go on with"
             )
             raise InputError(msg)
@@ -341,10 +341,15 @@ class EpochWriter:
         """When `poll` is to be called again; None while nothing is under way."""
         return self._clock.monotonic_ns() if self._empty else self._background.next_due_ns
 
-    def finish(self) -> None:
-        """Mark the newest epoch: the job has ended behind it, and its output is visible."""
+    def finish(self, *, drained: bool) -> None:
+        """Mark the newest epoch: the job has ended behind it, and its output is visible.
+
+        Args:
+            drained: it was asked to end, and had not read all of a source.
+        """
         if self.manifest is not None:
-            self._store.write_manifest(replace(self.manifest, finished=True))
+            marked = replace(self.manifest, finished=True, drained=drained)
+            self._store.write_manifest(marked)
 
     def _count(self, written: _Written) -> None:
         before = set() if self.manifest is None else {file.name for file in _files(self.manifest)}

@@ -485,7 +485,7 @@ class Supervisor:
             checkpoint = self._epochs.writer.place
             if end.state in ("finished", "drained"):
                 with logged("mark the newest checkpoint as that of a job that has ended"):
-                    self._epochs.writer.finish()
+                    self._epochs.writer.finish(drained=end.state == "drained")
         self._outcome = JobOutcome(
             end.state,
             dict(self._publisher.results),

@@ -111,6 +111,14 @@ def test_output_without_the_rows_that_a_signal_left_unread_is_not_taken_for_comp
     assert not [one for one in caplog.records if "end of its input" in one.getMessage()]  # asked
 
 
+def test_a_drained_job_is_not_said_to_have_a_complete_output(tmp_path: Path) -> None:
+    kept: dict[str, Any] = {"checkpoints": tmp_path / "kept", "settings": SHORT}
+    assert run(stopping(tmp_path, terminate), **kept).state == "drained"
+    told = r"has ended behind its checkpoint \d+, and it was drained: .*job.stop\(savepoint=True\)"
+    with pytest.raises(whale.errors.UsageError, match=told):
+        run(stopping(tmp_path, terminate), restore="latest", **kept)
+
+
 def test_a_stop_after_everything_was_read_leaves_a_complete_output(folder: Path) -> None:
     job = run(stopping(folder, terminate, of=100))
     result = job.results("out")
