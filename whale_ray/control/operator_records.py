@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..configs.errors import InputError
+from ..operators.groupings import All, Grouping
 from ..operators.sinks.base import Sink
 from ..operators.sources.base import Source
 from ..plan.logical import LogicalPlan, OperatorKind, OperatorNode
@@ -23,6 +24,7 @@ _COMPARED = {
     "kind": "was a",
     "level": "kept state of level",
     "key": "had key",
+    "inputs": "took rows in",
     "what": "was",
     "state": "kept",
     "sink": "staged rows for",
@@ -76,6 +78,8 @@ def _check_same(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) ->
     for what, meaning in _COMPARED.items():
         if what == "state" and is_migratable(before.get(what, ()), now[what]):
             continue
+        if what == "inputs" and what not in before:
+            continue  # of a version that did not say it
         if what in {"sink", "source"} and not (before.get(what) and now[what]):
             continue  # a user's own
         if before.get(what) != now[what]:
@@ -109,11 +113,17 @@ def _record(node: OperatorNode) -> dict[str, Any]:
         "kind": str(node.kind.value),
         "level": level if is_process else "",
         "key": [list(one.columns) for one in _key_groupings(node)],
+        "inputs": [_takers(one.grouping) for one in node.inputs] if is_process else [],
         "what": _parameters(node) if is_process else "",
         "state": list(node.declared_state),
         "sink": node.payload.staged_as if isinstance(node.payload, Sink) else "",
         "source": node.payload.position_kind if isinstance(node.payload, Source) else "",
     }
+
+
+def _takers(grouping: Grouping) -> str:
+    """Return where rows of an input, that may wait there, are: each once, or in all instances."""
+    return "every instance" if isinstance(grouping, All) else "one instance"
 
 
 def _parameters(node: OperatorNode) -> str:

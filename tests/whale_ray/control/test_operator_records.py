@@ -88,6 +88,23 @@ def without_state() -> whale.Topology:
     return topology
 
 
+class Ordered(whale.Process):
+    """Its rows wait for event time."""
+
+    input_order = "event_time"
+
+    def on_row(self, row: Any, out: Any) -> None:
+        """Nothing."""
+
+
+def sent(to: str) -> whale.Topology:
+    topology = whale.Topology("auction")
+    bids = topology.source(whale.sources.iterable([{"at": 1}]), id="bids", event_time="at")
+    there = getattr(bids, to)().process(Ordered, id="state", parallelism=2)
+    there.sink(whale.sinks.collect(), id="out")
+    return topology
+
+
 def taken_of(topology: whale.Topology) -> Manifest:
     """Return the manifest of a job of it whose operator `state` kept something."""
     logical = topology.logical_plan()
@@ -118,6 +135,18 @@ REMEDY = ": give the new operator another id, and name the old one in restore_wi
             lambda: keyed(Spent),
             "operator 'state' kept spent: sum of int64; seen: count when the checkpoint was taken,"
             " and now spent: sum of int64",
+        ),
+        (
+            lambda: sent("shuffle"),
+            lambda: sent("broadcast"),  # rows that wait would be in one instance alone
+            "operator 'state' took rows in one instance when the checkpoint was taken, and now"
+            " every instance",
+        ),
+        (
+            lambda: sent("broadcast"),
+            lambda: sent("shuffle"),  # rows that wait would be taken several times
+            "operator 'state' took rows in every instance when the checkpoint was taken, and now"
+            " one instance",
         ),
         (
             lambda: windowed(10),
