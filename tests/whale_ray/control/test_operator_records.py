@@ -177,7 +177,7 @@ REMEDY = ": give the new operator another id, and name the old one in restore_wi
             "operator 'state' read a table when the checkpoint was taken, and now an iterable",
         ),
     ],
-    ids=["key", "type", "handle", "window", "shift", "delta", "csv", "source"],
+    ids=["key", "type", "handle", "all", "once", "window", "shift", "delta", "csv", "source"],
 )
 def test_an_operator_that_keeps_something_else_is_refused_by_name(
     before: Callable[[], whale.Topology], after: Callable[[], whale.Topology], message: str
