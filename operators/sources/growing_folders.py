@@ -3,9 +3,6 @@
 A file must appear complete: it is written under another name, which begins with `.` or `_` or has
 another suffix, and then renamed. Instances look into the folder on their own, and each reads the
 files that are its own, so they need nothing from each other.
-
-A position holds which files were read (`files_read`) and the position in the one that is being
-read, which is that of a source of this file alone.
 """
 
 from __future__ import annotations
@@ -13,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
@@ -22,8 +18,9 @@ from ...configs.units import NS_PER_MS
 from ..arguments import check_type
 from .base import BadRows, Source, SourceReader
 from .csv_files import CsvSource, csv
-from .files import START_ANEW, PathLike, likeness
+from .files import START_ANEW, PathLike
 from .files_read import FileKey, FilesRead, LastRead, owner_of
+from .growing_folder_reader import GrowingFolderReader
 from .json_lines_files import JsonLinesSource, json_lines
 from .parquet_files import ParquetSource, parquet
 from .progress import own_or_first
@@ -32,7 +29,6 @@ from .text_source import check_policy, take_schema
 if TYPE_CHECKING:
     from typing import Self
 
-    from ...transport.wire.batch import Batch
     from ...transport.wire.types import Schema
     from ..process import InstanceContext
     from ..snapshots import Position
@@ -41,18 +37,6 @@ if TYPE_CHECKING:
 FileFormat: TypeAlias = Literal["parquet", "csv", "json_lines"]
 FileOrder: TypeAlias = Literal["name", "time"]
 _OneFile: TypeAlias = ParquetSource | CsvSource | JsonLinesSource
-
-_OPENING_NS = 50_000_000
-"""`read` returns after this time even if all files that it opened had no rows."""
-
-UNREADABLE, VANISHED, LATE, CHANGED, GROWN, ANOTHER = (
-    "file that cannot be read",
-    "file that vanished before it was read",
-    "file that appeared too late",
-    "file that changed while it was read",
-    "file that grew after it was read",
-    "file that changed after it was read",
-)
 
 
 @dataclass(frozen=True)
@@ -79,6 +63,11 @@ class GrowingFolderSource(Source):
     def folder(self) -> str:
         """The absolute path of the folder."""
         return self.of_one.paths.absolute[0]
+
+    @property
+    def position_kind(self) -> str:
+        """See `Source.position_kind`."""
+        return f"a growing folder of {self.of_one.position_kind}"
 
     def check(self) -> None:
         """Raise `InputError` if the folder is missing."""
@@ -175,234 +164,6 @@ class GrowingFolderSource(Source):
         path = os.path.join(self.folder, name)
         paths = replace(self.of_one.paths, given=(path,), absolute=(path,))
         return replace(self.of_one, paths=paths)
-
-
-class GrowingFolderReader(SourceReader):
-    """Reads the files of one instance, one after the other, and looks for more.
-
-    Args:
-        source: the folder.
-        context: the instance.
-        read: the files that it has read.
-        begun: the position in each of its files of which a part was read.
-        columns: those of the files before.
-        last: what the files were like that were read last.
-    """
-
-    def __init__(
-        self,
-        source: GrowingFolderSource,
-        context: InstanceContext,
-        read: FilesRead,
-        begun: Mapping[str, Position] | None = None,
-        columns: Schema | None = None,
-        last: LastRead | None = None,
-    ) -> None:
-        self._source = source
-        self._context = context
-        self._of_one = replace(context, instance=0, instances=(0,), parallelism=1)
-        self._read = read
-        self._begun = dict(begun or {})
-        self._columns = columns
-        self._clock = context.clock
-        self._look_ns = 0
-        self._listed: set[str] | None = None
-        self._queue: list[FileKey] = []
-        self._empty: set[str] = set()
-        self._name = ""
-        self._key: FileKey = (0, "")
-        self._like: Mapping[str, Any] = {}
-        self._last = last or LastRead()
-        self._reader: SourceReader | None = None
-        self._rejected: dict[str, int] = {}
-
-    def read(self, max_rows: int) -> Batch | None:
-        """Return the next rows of the file that is being read, or of the next one that has any.
-
-        Raises:
-            InputError: with the policy `fail`: a file cannot be read, has vanished, has changed
-                while it was read, has other columns, or has appeared too late.
-            BadRowError: see the format.
-        """
-        until_ns = self._clock.monotonic_ns() + _OPENING_NS
-        while self._reader is not None or self._open_next():
-            batch = self._read_on(max_rows)
-            if batch is not None:
-                return batch
-            if self._clock.monotonic_ns() >= until_ns:
-                break
-        return None
-
-    @property
-    def finished(self) -> bool:
-        """Never."""
-        return False
-
-    def next_ready_ns(self) -> int | None:
-        """Return when to look into the folder again; None while there are files to read."""
-        return None if self._reader is not None or self._queue else self._look_ns
-
-    def position(self) -> Position:
-        """Return the files read, and the position in each begun."""
-        begun = dict(self._begun)
-        if self._reader is not None:
-            begun[self._name] = cast("Position", self._reader.position())
-        return {
-            "order": self._source.order,
-            "files": self._read.to_json(),
-            "last": self._last.to_json(),
-            "begun": [[name, place] for name, place in begun.items()],
-            "columns": self._columns and [[one.name, str(one.type)] for one in self._columns],
-        }
-
-    @property
-    def rejected(self) -> Mapping[str, int]:
-        """The rows left out by reason; for files left out, their number."""
-        total = dict(self._rejected)
-        if self._reader is not None:
-            _add(total, self._reader.rejected)
-        return total
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._reader is not None:
-            self._reader.close()
-
-    def _open_next(self) -> bool:
-        """Open the next file, if there is one."""
-        if self._clock.monotonic_ns() >= self._look_ns:
-            self._look()
-        while self._queue:
-            self._key = heappop(self._queue)
-            self._name = self._key[1]
-            if self._open(self._begun.pop(self._name, None)):
-                return True
-        return False
-
-    def _look(self) -> None:
-        """Put the files that are to read in a queue, in their order."""
-        found = self._source.list_own(self._context)
-        for name, grown in self._last.changed(self._source.folder):
-            self._leave_out(name, *((GROWN, _GROWN) if grown else (ANOTHER, _ANOTHER)))
-            if name in found and not self._read.has(found[name]):
-                self._read.add(found[name])  # its new time would make it a file to read
-        queue: list[FileKey] = []
-        for name, key in found.items():
-            if name in self._begun or not self._read.has(key):
-                heappush(queue, key)
-            elif self._listed is not None and name not in self._listed and self._read.is_late(key):
-                self._leave_out(name, LATE, _TOO_LATE)
-        for name in [name for name in self._begun if name not in found]:
-            self._leave_out(name, VANISHED, _GONE)
-            self._read.add((0, name))
-            del self._begun[name]
-        for name in self._read.owed.union(name for _, name in self._queue) - found.keys():
-            self._read.forget(name)
-            if name not in self._empty:
-                self._leave_out(name, VANISHED, _VANISHED)
-        self._queue = queue
-        self._listed = set(found)
-        self._look_ns = self._clock.monotonic_ns() + self._source.poll_ns
-
-    def _open(self, place: Position | None) -> bool:
-        """Open a file; return whether it can be read now."""
-        path = self._path(self._name)
-        try:
-            size = os.stat(path).st_size
-        except FileNotFoundError:
-            self._leave_out(self._name, VANISHED, _VANISHED if place is None else _GONE)
-            return False
-        if not size and place is None:
-            self._empty.add(self._name)
-            self._read.owe(self._key)
-            return False  # perhaps it is still to be written; the next look finds it again
-        self._empty.discard(self._name)
-        source = self._source.of_file(self._name)
-        try:
-            self._like = likeness(path)
-            if place is None:
-                self._reader = source.open(self._of_one)
-            else:
-                self._reader = source.open_at(self._of_one, [place])
-        except InputError as error:
-            self._give_up(error)
-            return False
-        return True
-
-    def _read_on(self, max_rows: int) -> Batch | None:
-        reader = self._reader
-        assert reader is not None
-        try:
-            batch = reader.read(max_rows)
-            if batch is not None:
-                self._check_columns(batch)
-                return batch
-        except InputError as error:
-            self._give_up(error)
-            return None
-        if reader.finished:
-            self._end()
-            self._check_unchanged()
-        return None
-
-    def _check_columns(self, batch: Batch) -> None:
-        if self._columns is None:
-            self._columns = batch.schema
-        if batch.schema != self._columns:
-            msg = (
-                f"{self._path(self._name)}: it has the columns {batch.schema}, but those before it "
-                f"{self._columns}; name the columns= wanted, or write all files with the same"
-            )
-            raise InputError(msg)
-
-    def _check_unchanged(self) -> None:
-        path = self._path(self._name)
-        if os.path.exists(path) and likeness(path) != self._like:
-            self._leave_out(self._name, CHANGED, _CHANGED)
-        else:
-            self._last.note(self._name, self._like["size"], self._like["mtime_ns"])
-
-    def _end(self) -> None:
-        """Close the file, which counts as read."""
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            _add(self._rejected, reader.rejected)
-            reader.close()
-        self._read.add(self._key)
-
-    def _give_up(self, error: InputError) -> None:
-        """Leave out a file, or the rest of it, if the policy allows it."""
-        if self._source.on_bad_rows == "fail":
-            raise error
-        self._end()
-        _add(self._rejected, {UNREADABLE: 1})
-
-    def _leave_out(self, name: str, reason: str, explanation: str) -> None:
-        if self._source.on_bad_rows == "fail":
-            msg = f"{self._path(name)}: {explanation}, {_OR_DROP}"
-            raise InputError(msg)
-        _add(self._rejected, {reason: 1})
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self._source.folder, name)
-
-
-_OR_DROP = "or pass on_bad_rows='drop' to go on, and count such files"
-_TOO_LATE = (
-    "it has appeared behind files that come after it, and so late that it is not known whether it "
-    "was read; raise remember_files="
-)
-_GONE = f"a part of it was read before the checkpoint, and it is gone; {START_ANEW}"
-_VANISHED = "it has vanished before it was read; move files away only once they were read"
-_COMPLETE = "write a file under a name that begins with . or _, and rename it when it is complete"
-_CHANGED = f"it has changed while it was read; {_COMPLETE}"
-_ANOTHER = f"it has changed after it was read, and is not read again; {_COMPLETE}; copy by cp -p"
-_GROWN = f"it has grown after it was read, and what was added is not read; {_COMPLETE}"
-
-
-def _add(total: dict[str, int], counts: Mapping[str, int]) -> None:
-    for reason, count in counts.items():
-        total[reason] = total.get(reason, 0) + count
 
 
 def growing_folder(

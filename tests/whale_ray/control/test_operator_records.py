@@ -176,8 +176,17 @@ REMEDY = ": give the new operator another id, and name the old one in restore_wi
             lambda: read(whale.sources.iterable([{"price": 3}])),
             "operator 'state' read a table when the checkpoint was taken, and now an iterable",
         ),
+        (
+            lambda: read(whale.sources.growing_folder(".", "csv", {"price": "int64"})),
+            lambda: read(whale.sources.growing_folder(".")),
+            "operator 'state' read a growing folder of CSV when the checkpoint was taken, and now"
+            " a growing folder of Parquet",
+        ),
     ],
-    ids=["key", "type", "handle", "all", "once", "window", "shift", "delta", "csv", "source"],
+    ids=[
+        *("key", "type", "handle", "all", "once", "window", "shift", "delta", "csv", "source"),
+        "folder",
+    ],
 )
 def test_an_operator_that_keeps_something_else_is_refused_by_name(
     before: Callable[[], whale.Topology], after: Callable[[], whale.Topology], message: str
