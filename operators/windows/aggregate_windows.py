@@ -82,21 +82,22 @@ class AggregateWindows(GroupWindows):
         """
         start = 0
         while start < batch.num_rows or not start:
-            left = batch.slice(start)
-            rows = batch.num_rows
+            rows = max(batch.num_rows, 1)
             if self._memtable is not None:
-                rows = self._memtable.rows_that_fit(left)
+                rows = self._memtable.rows_that_fit(batch.slice(start))
             elif self._groups is not None and self._groups.spills:
                 rows = ROWS_MEASURED
-            yield left.slice(0, rows)
-            start += max(rows, 1)
+            is_whole = not start and rows >= batch.num_rows
+            yield batch if is_whole else batch.slice(start, start + rows)
+            start += rows
 
     def _measured(self, rows: int) -> AbstractContextManager[None]:
         """Measure what rows that change groups on the disk move there, if they do not wait."""
-        if self._groups is None or self._memtable is not None:
+        if self._memtable is not None:
             self._waiting_rows += rows
-            return nullcontext()
-        return self._groups.traffic.measured(rows)
+        elif self._groups is not None:
+            return self._groups.traffic.measured(rows)
+        return nullcontext()
 
     def _add_rows(self, batch: Batch, out: Output) -> None:
         self._bound(batch.schema)
@@ -185,23 +186,25 @@ class AggregateWindows(GroupWindows):
             self._memtable = GroupMemtable.open(self._state, self._context, self._made)
             if self._memtable is None:
                 self._report_no_memtable()
+        if self._memtable is not None and not self._memtable.has_room(batch):
+            self._make_room(self._memtable)
         memtable = self._memtable
         if memtable is None:
-            return self._state
-        if not memtable.has_room(batch):
-            if memtable.may_put_off:
-                self._merge_waiting(memtable.put_off())
-            else:
-                self._empty_memtable()
-            if not self._state.has_room_for_keys:
-                self._close_memtable()
-                self._report_no_memtable()
-        if self._memtable is None:
             return self._state
         if self._changes_results(slices) or not memtable.has_room(batch):
             self._empty_memtable()
             return self._state
         return memtable.groups
+
+    def _make_room(self, memtable: GroupMemtable) -> None:
+        """Let the groups of the memtable wait on the disk, or merge all that waits."""
+        if memtable.may_put_off:
+            self._merge_waiting(memtable.put_off())
+        else:
+            self._empty_memtable()
+        if self._memtable is not None and not self._state.has_room_for_keys:
+            self._close_memtable()
+            self._report_no_memtable()
 
     @property
     def _may_wait(self) -> bool:
@@ -262,7 +265,7 @@ class AggregateWindows(GroupWindows):
     def _drop_memtable(self) -> None:
         if self._memtable is not None:
             self._memtable.close()
-            self._memtable = None
+            self._memtable, self._waiting_rows = None, 0
 
     def _report_no_memtable(self) -> None:
         if not self._has_reported:
