@@ -1,8 +1,9 @@
 """`JoinSessions`: joins two streams within sessions, which rows of both make together.
 
 A row of either stream opens, extends or merges sessions of its key, as in Flink's session windows.
-The bounds of a session are known when it has ended, so its rows are joined then, and freed. Null
-keys have sessions, too, but their rows join with none.
+The bounds of a session are known when it has ended, so its rows are joined then, and freed. Rows
+of null keys join with none, so only those that are emitted alone have sessions: others are not
+kept, and a session that they stretched would be another one in a job that resumes.
 """
 
 from __future__ import annotations
@@ -109,13 +110,24 @@ class JoinSessions(QueuedJoin):
         if self._pool is None:
             self._pool = WindowPool(keys.schema, (), self._context, _HEADS)
             self._sessions = Sessions(self._pool, self._gap_ns)
-        hashes, nulls = hash_keys(keys, keys.schema.names)
+        joinable = _without_nulls(keys)
+        if joinable.all() or self._join.keeps_unmatched(side):
+            return self._add_kept(side, batch, keys, watermark_ns)
+        assert batch.times is not None
+        late: Bools = batch.times <= self._sessions.closed_ns(watermark_ns)
+        late[joinable] = self._add_kept(
+            side, batch.filter(joinable), keys.filter(joinable), watermark_ns
+        )
+        return late
+
+    def _add_kept(self, side: int, batch: Batch, keys: Batch, watermark_ns: int) -> Bools:
+        """Put rows of which only late ones are not kept into their sessions; return these."""
+        assert self._pool is not None
+        hashes, _ = hash_keys(keys, keys.schema.names)
         slots = self._pool.key_slots(hashes, keys)
         windows, merges = self._sessions.assign(batch, slots, watermark_ns)
         late = windows == NONE
         kept = ~late
-        if nulls is not None and not self._join.keeps_unmatched(side):
-            kept &= ~nulls
         if self._join.only_left_columns and side == RIGHT:
             batch = batch.select(self._keys[RIGHT]).with_times(batch.times)
         queue = self._queues[side]

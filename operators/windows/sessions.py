@@ -75,9 +75,7 @@ class Sessions:
             raise beyond_years(batch, int(np.argmax(beyond)))
         windows = np.empty(len(times), np.int64)
         merges = np.empty((len(times), 2), np.int64)
-        # A row is late if a session of it alone would be closed. So no session that is open begins
-        # before the last row of one that is closed.
-        closed_ns = max(watermark_ns - self._lateness_ns - self._gap_ns, EARLIEST_NS)
+        closed_ns = self.closed_ns(watermark_ns)
         row = merged = 0
         while row < len(times):
             pool.take_spare(0)
@@ -90,6 +88,13 @@ class Sessions:
             self.wait(pool.spare[:used], watermark_ns)
             pool.take_spare(used)
         return windows, merges[:merged]
+
+    def closed_ns(self, watermark_ns: int) -> int:
+        """Return the time up to which a row is late: a session of it alone would be closed.
+
+        So no session that is open begins before the last row of one that is closed.
+        """
+        return max(watermark_ns - self._lateness_ns - self._gap_ns, EARLIEST_NS)
 
     def starts_ns(self, windows: Int64s) -> Int64s:
         """Return when sessions start: the times of their first rows."""

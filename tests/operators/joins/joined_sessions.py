@@ -16,12 +16,18 @@ def alike(one: tuple[Any, ...], two: tuple[Any, ...]) -> bool:
     return all((a is None and b is None) or same((a,), (b,)) for a, b in zip(one, two, strict=True))
 
 
+def emits_alone(side: int, how: How) -> bool:
+    """Return whether a join emits rows of a side that meet none."""
+    return how == "outer" or how in (("left", "anti"), ("right",))[side]
+
+
 def join_sessions(
     batches: Iterable[tuple[Sequence[Event], int]], gap: int, how: How, lateness: int
 ) -> Joined:
     """Join rows, which are numbered in the order in which they come.
 
-    Each batch comes with the watermark behind it.
+    Each batch comes with the watermark behind it. Rows of null keys that are not emitted alone have
+    no part in sessions.
     """
     made = Joined()
     opened: list[list[Numbered]] = []
@@ -33,6 +39,8 @@ def join_sessions(
             number += 1
             if event.time_ns + gap <= watermark_ns - lateness:
                 made.late += 1
+                continue
+            if None in event.key and not emits_alone(event.side, how):
                 continue
             touched = [
                 rows
@@ -66,6 +74,6 @@ def _of_session(rows: list[Numbered], how: How) -> list[tuple[int | None, int | 
     if meets:
         return [(n, m) for n in left for m in right]
     return [
-        *((n, None) for n in left if how in ("left", "outer")),
-        *((None, m) for m in right if how in ("right", "outer")),
+        *((n, None) for n in left if emits_alone(LEFT, how)),
+        *((None, m) for m in right if emits_alone(RIGHT, how)),
     ]
