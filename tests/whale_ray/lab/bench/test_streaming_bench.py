@@ -13,12 +13,14 @@ import pytest
 import whale_ray as whale
 from tests.whale_ray.lab.bench.streaming_rows import assert_same, expected
 from whale_ray.configs.errors import JobError, ResourceError
-from whale_ray.lab.bench.streaming import handles, many_keys, suite
+from whale_ray.lab.bench.streaming import handles, many_keys
 from whale_ray.lab.bench.streaming.answers import Answer, answer_of
 from whale_ray.lab.bench.streaming.application_workloads import APPLICATIONS, LINEAR_ROAD
+from whale_ray.lab.bench.streaming.comparison import SystemComparison
 from whale_ray.lab.bench.streaming.inputs import InputFiles, most_keys, stream_path
 from whale_ray.lab.bench.streaming.jobs import answer_of_job, build, run_in, state_peak_bytes
 from whale_ray.lab.bench.streaming.kept_cells import Cell, KeptCells
+from whale_ray.lab.bench.streaming.systems import SYSTEMS
 from whale_ray.lab.bench.streaming.timing import Measured, Ran, measure
 from whale_ray.lab.bench.streaming.ways import WAYS
 from whale_ray.lab.bench.streaming.workload import Workload
@@ -131,7 +133,8 @@ def test_another_answer_is_named(few: InputFiles) -> None:
         "peer": {ON_COLUMNS: Measured(2.0, 2.0, None, Answer(3, 5))},
     }
     notes: list[str] = []
-    ours, peer = suite._rows_of(workload, 0.0, few, found, notes, KeptCells(None, {}))
+    both = SystemComparison([workload], lambda: few, SYSTEMS)
+    ours, peer = both.compared(found, KeptCells(None, {}), notes)
     assert ours.parameters["answer"] == "the same"
     assert peer.parameters["answer"] == "ANOTHER"
     assert (peer.ratio, peer.value) == (2.0, few.rows["bids"] / 2.0 / 1e3)
@@ -148,9 +151,10 @@ def test_a_cell_is_compared_with_the_one_that_its_target_names(few: InputFiles) 
         for name, seconds in ((WAYS[0].name, 4.0), (MERGED, 2.0))
     }
     kept = KeptCells(None, {})
-    alone = suite._rows_of(workload, 2.0, few, found, [], kept)[1]
+    both = SystemComparison([workload], lambda: few, SYSTEMS, skew=2.0)
+    alone = both.compared(found, kept, [])[1]
     assert (alone.ratio, alone.against, alone.aim) == (2.0, WAYS[0].name, None)
     kept.add(Cell(MERGED, workload.name, 0.0), Measured(1.0, 1.0, 1.0, Answer(3, 4)))
-    beside = suite._rows_of(workload, 2.0, few, found, [], kept)[1]
+    beside = both.compared(found, kept, [])[1]
     assert (beside.ratio, beside.against) == (0.5, f"{MERGED}, skew 0")
     assert beside.aim is not None and not beside.aim.met(beside)

@@ -7,21 +7,30 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from tests.whale_ray.lab.bench.streaming_rows import expected
 from whale_ray.cli.main import main
 from whale_ray.configs.errors import ResourceError, UsageError
 from whale_ray.lab.bench.report import Aim, BenchRow
 from whale_ray.lab.bench.streaming import first_result, handles, many_keys, suite
-from whale_ray.lab.bench.streaming.answers import Answer
+from whale_ray.lab.bench.streaming.answers import Answer, answer_of
 from whale_ray.lab.bench.streaming.cells import found_by
+from whale_ray.lab.bench.streaming.comparison import SystemComparison
 from whale_ray.lab.bench.streaming.inputs import InputFiles
 from whale_ray.lab.bench.streaming.kept_cells import KeptCells, digest_of_sources
 from whale_ray.lab.bench.streaming.systems import SYSTEMS, System, system_named
 from whale_ray.lab.bench.streaming.timing import Measured
 from whale_ray.lab.bench.streaming.ways import WAYS
 from whale_ray.lab.bench.streaming.workload import Workload
-from whale_ray.lab.bench.streaming.workloads import MAPPED, MATRIX, WORKLOADS, workload_named
+from whale_ray.lab.bench.streaming.workloads import (
+    LONGER,
+    MAPPED,
+    MATRIX,
+    WORKLOADS,
+    workload_named,
+)
 
 
 def copy_compiled(folder: Path) -> None:
@@ -72,10 +81,13 @@ def test_the_command(
         *((name, 2.0, system) for name in MATRIX for system in everywhere),
         *((name, 0.0, f"{everywhere[0]}, mapped Arrow") for name in MAPPED),
         *((name, 2.0, f"{everywhere[0]}, mapped Arrow") for name in MATRIX),
+        *((f"{name}, 4 x the events", 0.0, f"{everywhere[0]}, mapped Arrow") for name in LONGER),
     }
     assert {row["parameters"]["answer"] for row in rates} == {"the same"}
     assert [row["unit"] for row in rows if row["name"] == "read bandwidth"] == ["GB/s"] * 2
-    assert len(list(tmp_path.glob("streaming-*.png"))) == len(WORKLOADS) + len(MATRIX)
+    assert len(list(tmp_path.glob("streaming-*.png"))) == (
+        len(WORKLOADS) + len(MATRIX) + len(LONGER)
+    )
     assert all(row["value"] > 0 for row in rows if row["unit"] == "k rows/s")
     late = {
         row["parameters"]["arrival"]: row["also"]["late rows"]
@@ -119,7 +131,7 @@ def test_a_run_goes_on_with_the_cells_that_are_missing(
 
     def run(workloads: list[Workload], skew: float = 0.0) -> Any:
         kept = KeptCells(path, conditions)
-        return found_by(systems, workloads, skew, lambda: few, 1, kept, [])
+        return found_by(SystemComparison(workloads, lambda: few, systems, skew), 1, kept, [])
 
     run(both[:1])
     fails.clear()
@@ -181,7 +193,7 @@ def test_a_part_without_cells_is_kept_as_a_whole(
 def test_every_part_is_of_workloads_or_kept_as_a_whole(tmp_path: Path) -> None:
     run = suite._StreamingRun(tmp_path, 1, 1, True, 1, KeptCells(None, {}), [])
     alone = suite._alone(run, lambda: InputFiles(tmp_path, tmp_path, {}))
-    assert {*alone, "skew", *(one.part for one in WORKLOADS)} == set(suite.PARTS)
+    assert {*alone, "skew", "mapped", *(one.part for one in WORKLOADS)} == set(suite.PARTS)
 
 
 def test_cells_of_another_run_are_refused(tmp_path: Path) -> None:
@@ -215,3 +227,23 @@ def test_every_way_has_one_value_of_each_dimension() -> None:
         assert interpreted == ("interpreted" in way.name)
         joins = [workload_named(name).joins for name in system_named(way.name).workloads]
         assert not (way.needs_aggregates and any(joins))
+
+
+def test_the_part_of_mapped_files_reads_as_many_times_the_events(tmp_path: Path) -> None:
+    """Its files have all that its workloads read: answers are those of DuckDB on as many rows."""
+    run = suite._StreamingRun(tmp_path, 30_000, 1, True, 1, KeptCells(None, {}), [])
+    (made,) = suite._comparisons(run, ("mapped",), lambda: pytest.fail("the shorter input"))
+    assert made.systems
+    assert all(system.mapped for system in made.systems)
+    assert {"Flink DataStream, 2 workers, mapped columns", made.systems[0].name} <= {
+        system.name for system in made.systems
+    }
+    assert made.inputs().rows["events"] == 30_000 * suite.LENGTH
+    assert [one.name for one in made.workloads] == list(LONGER)
+    ours = next(system for system in made.systems if not system.missing())
+    for workload in made.workloads:
+        told = expected(workload.name, made.inputs().folder)
+        answer = ours.runner(workload.name, made.inputs().folder)().answer
+        assert answer == answer_of(pa.Table.from_pylist(told), workload.total)
+    shorter = SystemComparison(made.workloads, made.inputs, made.systems)
+    assert made.cell("system", "workload") != shorter.cell("system", "workload")

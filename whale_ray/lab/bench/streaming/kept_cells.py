@@ -23,11 +23,15 @@ __all__ = ["Cell", "KeptCells", "KeptPart", "digest_of_sources"]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What was measured: a system over a workload, whose keys have a skew."""
+    """What was measured: a system over a workload, whose keys have a skew.
+
+    Its input has `length` times the events of the run.
+    """
 
     system: str
     workload: str
     skew: float
+    length: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,14 @@ from .inputs import stream_path
 if TYPE_CHECKING:
     from .workload import Workload
 
-__all__ = ["column_path", "map_for_flink", "map_streams", "mapped_bytes", "mapped_path"]
+__all__ = [
+    "column_path",
+    "columns_read",
+    "map_for_flink",
+    "map_streams",
+    "mapped_bytes",
+    "mapped_path",
+]
 
 _BLOCK_ROWS = 1 << 18
 
@@ -32,7 +39,7 @@ def column_path(folder: Path, stream: str, column: str, part: str) -> Path:
 
 def map_streams(folder: Path, workloads: Iterable[Workload]) -> None:
     """Write the columns that workloads read beside their Parquet files, as Arrow files."""
-    for stream, columns in _columns_read(workloads).items():
+    for stream, columns in columns_read(workloads).items():
         parquet = pq.ParquetFile(stream_path(folder, stream))
         schema = pa.schema([parquet.schema_arrow.field(name) for name in columns])
         with pa.ipc.new_file(mapped_path(folder, stream), schema) as file:
@@ -50,7 +57,7 @@ def mapped_bytes(folder: Path, stream: str, columns: Sequence[str]) -> int:
 
 def map_for_flink(folder: Path, workloads: Iterable[Workload]) -> None:
     """Write the same for FlinkColumn: little-endian 64-bit words, and the bytes of texts."""
-    for stream, columns in _columns_read(workloads).items():
+    for stream, columns in columns_read(workloads).items():
         for name in columns:
             chunks = _chunks(stream_path(folder, stream), name)
             if pa.types.is_string(pq.read_schema(stream_path(folder, stream)).field(name).type):
@@ -61,7 +68,7 @@ def map_for_flink(folder: Path, workloads: Iterable[Workload]) -> None:
                         file.write(chunk.cast(pa.int64()).to_numpy().astype("<i8"))
 
 
-def _columns_read(workloads: Iterable[Workload]) -> dict[str, list[str]]:
+def columns_read(workloads: Iterable[Workload]) -> dict[str, list[str]]:
     """Return stream → the columns that any of the workloads reads."""
     read: dict[str, dict[str, None]] = {}
     for workload in workloads:

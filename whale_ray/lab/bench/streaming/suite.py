@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from ..plots import check_plots
 from ..report import BenchReport, BenchRow, describe_machine
 from . import pictures
 from .aggregating_loops import aggregating_loop_rows
-from .aims import TARGETS
 from .application_workloads import APPLICATIONS
 from .bandwidth import bandwidth_rows
-from .cells import Found, found_by
+from .comparison import SystemComparison
 from .disorder import disorder_rows
 from .first_result import first_result_rows
 from .handles import handle_rows
 from .hosts import host_rows
-from .inputs import (
-    InputFiles,
-    most_keys,
-    write_applications,
-    write_inputs,
-    write_skewed,
-)
-from .jobs import build, state_peak_bytes
-from .kept_cells import Cell, KeptCells, KeptPart, digest_of_sources
+from .inputs import InputFiles, write_applications, write_inputs, write_skewed
+from .kept_cells import KeptCells, KeptPart, digest_of_sources
 from .loops import loop_rows
 from .many_keys import many_keys_rows
-from .mapped_files import map_for_flink, map_streams, mapped_bytes
+from .mapped_files import columns_read, map_for_flink, map_streams
 from .systems import SYSTEMS
-from .timing import Measured
-from .workload import Workload
-from .workloads import MAPPED, MATRIX, WORKLOADS, workload_named
+from .workloads import LONGER, MAPPED, MATRIX, WORKLOADS, workload_named
 
 __all__ = ["PARTS", "run"]
 
@@ -47,6 +36,9 @@ QUICK_REPETITIONS = 1
 SKEWS = (1.0, 2.0)
 QUICK_SKEWS = (2.0,)
 """Exponents of Zipf's distribution, beside 0, at which the workloads of the matrix are run."""
+LENGTH = 4
+"""How many times the events the part `mapped` has: from mapped files a run of the other parts takes
+so little time that a third of it is its start."""
 
 PARTS = (
     "keyed",
@@ -56,6 +48,7 @@ PARTS = (
     "yahoo",
     "applications",
     "skew",
+    "mapped",
     "handles",
     "disorder",
     "hosts",
@@ -65,9 +58,6 @@ PARTS = (
     "bandwidth",
 )
 """What `--only` chooses from; the first six are those of the workloads."""
-
-_OURS = "whale-ray, 1 worker"
-_MAPPED = frozenset(system.name for system in SYSTEMS if system.mapped)
 
 
 @dataclass(frozen=True)
@@ -135,25 +125,35 @@ def _rows(run: _StreamingRun, parts: tuple[str, ...]) -> list[BenchRow]:
         _map(made, MAPPED)
         return made
 
-    @cache
-    def applications() -> InputFiles:
-        return write_applications(run.folder / "applications", run.events)
-
     rows: list[BenchRow] = []
-    workloads = tuple(one for one in WORKLOADS if one.part in parts and one not in APPLICATIONS)
-    if workloads:
-        rows += _compared(run, workloads, 0.0, inputs)
-    if "applications" in parts:
-        rows += _compared(run, APPLICATIONS, 0.0, applications)
-    if "skew" in parts:
-        for skew in QUICK_SKEWS if run.quick else SKEWS:
-            rows += _compared(run, tuple(map(workload_named, MATRIX)), skew, _skewed(run, skew))
+    for one in _comparisons(run, parts, inputs):
+        rows += one.rows(run.repetitions, run.kept, run.notes)
     if rows:
         run.notes.extend(_absent())
     for name, measure in _alone(run, inputs).items():
         if name in parts:
             rows += _kept_rows(run, name, measure)
     return rows
+
+
+def _comparisons(
+    run: _StreamingRun, parts: tuple[str, ...], inputs: Callable[[], InputFiles]
+) -> Iterable[SystemComparison]:
+    """Yield the parts beside other systems; their files are written when they are needed."""
+    workloads = tuple(one for one in WORKLOADS if one.part in parts and one not in APPLICATIONS)
+    if workloads:
+        yield SystemComparison(workloads, inputs, SYSTEMS)
+    if "applications" in parts:
+        applications = cache(lambda: write_applications(run.folder / "applications", run.events))
+        yield SystemComparison(APPLICATIONS, applications, SYSTEMS)
+    if "skew" in parts:
+        matrix = tuple(map(workload_named, MATRIX))
+        for skew in QUICK_SKEWS if run.quick else SKEWS:
+            yield SystemComparison(matrix, _skewed(run, skew), SYSTEMS, skew=skew)
+    if "mapped" in parts:
+        longer = tuple(map(workload_named, LONGER))
+        mapped = tuple(system for system in SYSTEMS if system.mapped)
+        yield SystemComparison(longer, _longer(run), mapped, length=LENGTH)
 
 
 def _alone(
@@ -196,26 +196,22 @@ def _skewed(run: _StreamingRun, skew: float) -> Callable[[], InputFiles]:
     return inputs
 
 
+def _longer(run: _StreamingRun) -> Callable[[], InputFiles]:
+    @cache
+    def inputs() -> InputFiles:
+        columns = columns_read(map(workload_named, LONGER))
+        made = write_inputs(run.folder / "longer", run.events * LENGTH, columns)
+        _map(made, LONGER)
+        return made
+
+    return inputs
+
+
 def _map(inputs: InputFiles, workloads: Iterable[str]) -> None:
     """Write the files of some workloads that are mapped into memory."""
     found = [workload_named(name) for name in workloads]
     map_streams(inputs.folder, found)
     map_for_flink(inputs.folder, found)
-
-
-def _compared(
-    run: _StreamingRun,
-    workloads: tuple[Workload, ...],
-    skew: float,
-    inputs: Callable[[], InputFiles],
-) -> list[BenchRow]:
-    """Measure workloads in all systems; return a row for each."""
-    found = found_by(SYSTEMS, workloads, skew, inputs, run.repetitions, run.kept, run.notes)
-    return [
-        row
-        for one in workloads
-        for row in _rows_of(one, skew, inputs(), found, run.notes, run.kept)
-    ]
 
 
 def _notes(repetitions: int) -> tuple[str, ...]:
@@ -241,110 +237,3 @@ def _absent() -> list[str]:
     """Return a note for each system that is not here."""
     missing = [(system.name, system.missing()) for system in SYSTEMS]
     return [f"{name}: absent, {remedy}" for name, remedy in missing if remedy]
-
-
-def _rows_of(
-    workload: Workload,
-    skew: float,
-    inputs: InputFiles,
-    found: Found,
-    notes: list[str],
-    kept: KeptCells,
-) -> list[BenchRow]:
-    by_system = {
-        name: measured[workload.name]
-        for name, measured in found.items()
-        if workload.name in measured
-    }
-    answer = by_system[_OURS].answer
-    for name, one in by_system.items():
-        if one.answer != answer:
-            notes.append(
-                f"{name}, {workload.name}, skew {skew:g}: ANOTHER ANSWER: {one.answer};"
-                f" whale-ray {answer}"
-            )
-    return [_row(name, workload, skew, inputs, by_system, kept) for name in by_system]
-
-
-def _row(
-    name: str,
-    workload: Workload,
-    skew: float,
-    inputs: InputFiles,
-    by_system: Mapping[str, Measured],
-    kept: KeptCells,
-) -> BenchRow:
-    one, ours = by_system[name], by_system[_OURS]
-    rows = sum(inputs.rows[stream] for stream in workload.reads)
-    is_peer = not name.startswith("whale-ray")
-    best_s = _best_s(by_system, mapped=name in _MAPPED)
-    if is_peer:
-        ratio, against = one.warm_s / best_s, "ahead of it, whale-ray by"
-    else:
-        ratio, against = ours.warm_s / one.warm_s, _OURS
-    target = TARGETS.get(Cell(name, workload.name, skew))
-    aim = None if target is None else target.aim
-    if target is not None and (beside := target.beside) is not None:
-        if (other := kept.get(beside)) is None:  # that part was not asked for
-            aim = None
-        else:
-            ratio, against = other.warm_s / one.warm_s, f"{beside.system}, skew {beside.skew:g}"
-    return BenchRow(
-        workload.name,
-        {
-            "system": name,
-            "skew": skew,
-            "rows": rows,
-            "answer": "the same" if one.answer == ours.answer else "ANOTHER",
-        },
-        rows / one.warm_s / 1e3,
-        "k rows/s",
-        ratio=None if name == _OURS else ratio,
-        against="" if name == _OURS else against,
-        aim=aim,
-        also=_also(name, workload, skew, inputs, by_system),
-    )
-
-
-def _also(
-    name: str,
-    workload: Workload,
-    skew: float,
-    inputs: InputFiles,
-    by_system: Mapping[str, Measured],
-) -> dict[str, float]:
-    one = by_system[name]
-    rows = sum(inputs.rows[stream] for stream in workload.reads)
-    also: dict[str, float] = {"cold s": one.cold_s}
-    if one.cpu_s is not None:
-        also["CPU s/M rows"] = one.cpu_s / rows * 1e6
-    if name == _OURS and not skew:
-        also |= _state(workload, inputs)
-    is_ours, is_mapped = name.startswith("whale-ray"), name in _MAPPED
-    if is_ours and is_mapped:
-        nbytes = sum(
-            mapped_bytes(inputs.folder, stream, columns)
-            for stream, columns in workload.reads.items()
-        )
-        also["GB/s"] = nbytes / one.warm_s / 1e9
-    elif not (is_ours or is_mapped) and _MAPPED & set(by_system):
-        also["x mapped"] = one.warm_s / _best_s(by_system, mapped=True)
-    return also
-
-
-def _best_s(by_system: Mapping[str, Measured], *, mapped: bool) -> float:
-    """Return the seconds of whale-ray's fastest way that reads mapped Arrow, or Parquet."""
-    return min(
-        one.warm_s
-        for name, one in by_system.items()
-        if name.startswith("whale-ray") and (name in _MAPPED) == mapped
-    )
-
-
-def _state(workload: Workload, inputs: InputFiles) -> dict[str, Any]:
-    if workload.key is None:
-        return {}
-    peak_bytes = state_peak_bytes(build(workload, inputs.folder))
-    stream = next(iter(workload.reads))
-    keys = most_keys(inputs.folder, stream, workload.key, workload.window_s)
-    return {"keys": keys, "state B/key": peak_bytes / keys}
