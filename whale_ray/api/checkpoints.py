@@ -15,7 +15,7 @@ from ..configs.errors import DamagedCheckpointError, InputError, UsageError, Wha
 from ..configs.settings import Settings
 from ..control.operator_records import check_restorable
 from ..deployment.envelope import Envelope, installed_versions, seal, unseal
-from ..operators.arguments import check_type
+from ..operators.arguments import check_type, names
 from ..operators.windows.durations import Duration, duration_ns
 from ..plan.assignment import Assignment, has_checkpoints, resumed_assignment
 from ..state.epochs.checkpoint_store import CheckpointStore
@@ -29,6 +29,7 @@ Where: TypeAlias = Literal["ray", "processes"]
 """Where a job runs, other than in the calling process."""
 
 _MANIFESTS = "/manifests/"
+_DISCARDED = "the ids of the operators whose state is to be discarded"
 _OF_ONE_PROCESS = "memory://"
 
 _log = logging.getLogger(__name__)
@@ -92,8 +93,9 @@ class CheckpointOptions:
 
     def restored(self, assignment: Assignment) -> Assignment:
         """Return a job that continues where `restore` says; raises what `find_manifest` does."""
+        without = names("submit", "restore_without", self.restore_without, _DISCARDED, or_one=True)
         if self.restore is None:
-            if self.restore_without:
+            if without:
                 msg = "restore_without= has no effect without restore=; leave it out"
                 raise UsageError(msg)
             return assignment
@@ -110,7 +112,7 @@ class CheckpointOptions:
         point, manifest = found
         if self.restore == LATEST:
             _check_same_topology(assignment.plan.name, point, manifest)
-        check_restorable(assignment.plan.logical, manifest, self.restore_without)
+        check_restorable(assignment.plan.logical, manifest, without)
         return resumed_assignment(assignment, point, manifest.lineage)
 
 
@@ -231,15 +233,17 @@ def forget_saved(assignment: Assignment) -> None:
             CheckpointStore.at(assignment.settings.checkpoints.url).jobs.forget(assignment.job_id)
 
 
-def load_job(path: str) -> tuple[Assignment, Where, RestorePoint, Manifest]:
+def load_job(where: str | Path) -> tuple[Assignment, Where, RestorePoint, Manifest]:
     """Return the job that wrote the newest checkpoint at a path, where it ran, and that checkpoint.
 
     Raises:
         UsageError: there is no checkpoint, the job has finished after it, or was run by another
-            version of what it needs.
+            version of what it needs, or `where` has another type.
         InputError: the folder cannot be read, a file in it is damaged or missing.
         JobError: the topology cannot be unpickled here.
     """
+    check_type("resume", "path", where, (str, os.PathLike), "the path or URL of checkpoints")
+    path = str(where)
     found = find_manifest(path, path)
     if found is None:
         msg = f"there is no checkpoint in {path}; name the folder that the job was given"

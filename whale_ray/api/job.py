@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import closing, nullcontext
 from html import escape
+from numbers import Real
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..configs.errors import JobCancelledError, UsageError
@@ -14,6 +16,7 @@ from ..control.outcome import JobOutcome, output_of_cancelled, warn_if_incomplet
 from ..deployment.signals import draining_signals
 from ..metrics.job_metrics import JobMetrics
 from ..metrics.tables import metrics_html
+from ..operators.arguments import check_type
 from ..optimizer.decisions import DecisionLog, OptimizerDecision
 from ..transport.clock import SystemClock
 from .watch import Watch
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.2
 _SAVEPOINT_POLL_NS = 20_000_000
-
+_SECONDS, _A_TIME = (Real, NoneType), "seconds, or None"
 
 _NO_SAVEPOINTS = "this kind of job takes no checkpoints, and so no savepoints"
 _INSTEAD = {
@@ -211,6 +214,7 @@ class Job:
             TimeoutError: the job has not ended within `timeout_s`; it continues to run.
             UsageError: a job that outlives this process had ended before.
         """
+        check_type("Job.wait", "timeout_s", timeout_s, _SECONDS, _A_TIME)
         waited_s = 0.0
         lines = Watch(self.name, watch, interval_s)
         left_alone = self._runner.outlives_process
@@ -308,6 +312,9 @@ class Job:
             WhaleError: the job failed before it ended.
             TimeoutError: the job has not ended within `timeout_s`.
         """
+        for name, given in (("drain", drain), ("savepoint", savepoint)):
+            check_type("Job.stop", name, given, bool, "True or False")
+        check_type("Job.stop", "timeout_s", timeout_s, _SECONDS, _A_TIME)
         if self._outcome is None:
             self._asked_to_stop = True
             if savepoint:
@@ -347,6 +354,7 @@ class Job:
         """
         from ..control.supervisor import ALIVE
 
+        check_type("Job.savepoint", "timeout_s", timeout_s, _SECONDS, _A_TIME)
         clock = SystemClock()
         end_ns = None if timeout_s is None else clock.monotonic_ns() + round(timeout_s * 1e9)
         number: int | None = None

@@ -351,10 +351,10 @@ def resume(
         InputError: a file of the checkpoint is damaged or missing.
         OutputError: another job uses the folder, or an output has other columns by now.
     """
-    before, ran_on, point, manifest = load_job(str(path))
+    before, ran_on, point, manifest = load_job(path)
     of_folder = {"checkpoints.url": point.url, "checkpoints.take_over": take_over}
     settings = before.settings.with_overrides(of_folder)
-    logical = rescaled(before.plan, parallelism or {})
+    logical = rescaled(before.plan, {} if parallelism is None else parallelism)
     check_outputs(logical)
     workers = workers or before.plan.workers
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..configs.errors import UsageError
+from ..operators.arguments import check_type
 from ..optimizer.decisions import Decides, OptimizerDecision
 from .logical import LogicalPlan
 from .physical import PhysicalPlan
@@ -22,9 +23,11 @@ def rescaled(planned: PhysicalPlan, parallelism: Mapping[str, int]) -> LogicalPl
             the same, so that they stay fused.
 
     Raises:
-        UsageError: no operator has that id, a number is none of instances, or two operators of one
-            stage are to have different ones.
+        UsageError: it is no mapping, no operator has that id, a number is none of instances, or
+            two operators of one stage are to have different ones.
     """
+    wanted_type = "a mapping of the ids of operators to numbers, such as {'totals': 4}"
+    check_type("resume", "parallelism", parallelism, Mapping, wanted_type)
     stage_of = {one: stage for stage in planned.stages for one in stage.operators}
     wanted: dict[str, int] = {}
     for name, count in parallelism.items():

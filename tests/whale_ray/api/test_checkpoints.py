@@ -101,6 +101,10 @@ def test_a_job_stopped_with_a_savepoint_goes_on_with_another_parallelism(
     state = tmp_path / "state"
     first = whale.submit(numbers(tmp_path), on="processes", workers=2, checkpoints=state, **OFTEN)
     until(lambda: checkpoints_of(first) > 0, "there is no checkpoint")
+    with pytest.raises(UsageError, match=r"^Job\.stop\(drain=…\) got 'savepoint': pass True or"):
+        first.stop("savepoint")  # type: ignore[arg-type]  # it would drain the job
+    with pytest.raises(UsageError, match=r"^Job\.savepoint\(timeout_s=…\) got a PosixPath: pass "):
+        first.savepoint(tmp_path)  # type: ignore[arg-type]  # no duration
     kept = first.savepoint(60)
     first.stop(savepoint=True, timeout_s=60)
     assert first.state == "stopped"
@@ -188,7 +192,7 @@ def test_a_topology_that_has_lost_an_operator_goes_on_only_if_the_user_says_so(
         whale.submit(topology, restore="latest", **again)
     with pytest.raises(InputError, match="names 'count', which the checkpoint does not have"):
         whale.submit(topology, restore="latest", restore_without=["count"], **again)
-    job = whale.submit(topology, restore="latest", restore_without=["counted"], **again)
+    job = whale.submit(topology, restore="latest", restore_without="counted", **again)
     job.wait(60)
     assert len(visible(tmp_path)) == COUNT
 
@@ -339,9 +343,11 @@ def test_a_source_or_a_sink_that_opens_something_else_is_named(
         run_paced(None)
 
 
-def test_checkpoints_in_no_folder_are_refused(tmp_path):
+def test_checkpoints_in_no_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^the checkpoint folder '' names none: write a path"):
         whale.run(numbers(tmp_path), checkpoints="")
+    with pytest.raises(UsageError, match=r"^resume\(path=…\) got None: pass the path or URL of"):
+        whale.resume(None)  # type: ignore[arg-type]  # no path
 
 
 def test_the_memory_of_one_process_is_no_place_for_the_checkpoints_of_others(

@@ -75,11 +75,12 @@ def test_the_log_of_the_job_that_goes_on_has_what_was_rescaled(planned: Physical
         ({"total": 2}, "no operator 'total' whose parallelism can change; there are 'rows', 'tot"),
         ({"totals": 0}, "the parallelism of 'totals' is 0: it is a whole number, 1 or more"),
         ({"totals": True}, "the parallelism of 'totals' is True"),
+        (3, r"^resume\(parallelism=…\) got 3: pass a mapping of the ids of operators to numbers"),
         ({"totals": 2, "some": 3}, "'some' is fused with operators that are to have 2 instances"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
-    planned: PhysicalPlan, parallelism: dict[str, int], message: str
+    planned: PhysicalPlan, parallelism: Any, message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
         rescaled(planned, parallelism)
