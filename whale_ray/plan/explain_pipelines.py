@@ -39,6 +39,7 @@ _EVENT_TIMES = "a compiled pass assigns event times, numpy where they are null, 
 
 _LATER = ("loop or interpreted", "its columns are known when rows come; then it is decided")
 _IF_UNIQUE = "if the table has no key twice"
+_IF_CODED = "where texts come as codes of a dictionary"
 
 _NOTES = {
     "auto": "loops are compiled once a million rows have come, or at once if they were before",
@@ -84,14 +85,14 @@ def _chains(plan: PhysicalPlan) -> Iterator[list[OperatorNode]]:
         yield chain
 
 
-def _coded_before(plan: PhysicalPlan, node: OperatorNode, schema: Schema | None) -> frozenset[int]:
+def _coded_before(plan: PhysicalPlan, node: OperatorNode, schema: Schema | None) -> frozenset[str]:
     """Return the columns that come to an operator as codes, if a source is fused before it."""
     feed = plan.logical.node(node.inputs[0].upstream)
     fused = any(feed.id in stage.operators and node.id in stage.operators for stage in plan.stages)
     if schema is None or not fused or not isinstance(feed.payload, Source):
         return frozenset()
     with suppress(InputError):  # whoever plans or reads it says what is wrong
-        return frozenset(schema.index(n) for n in feed.payload.coded_columns() if n in schema)
+        return frozenset(name for name in feed.payload.coded_columns() if name in schema)
     return frozenset()
 
 
@@ -101,51 +102,83 @@ def _may_be_in_loop(node: OperatorNode) -> bool:
 
 
 def _of_chain(
-    chain: Sequence[OperatorNode],
-    schema: Schema | None,
-    mode: str,
-    coded: frozenset[int] = frozenset(),
+    chain: Sequence[OperatorNode], schema: Schema | None, mode: str, coded: frozenset[str]
 ) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield how each operator of a chain runs; `coded` as for `write_loop`."""
-    if not chain:
-        return
+    """Yield how each operator of a chain runs.
+
+    Each may begin a loop, as in `compile_transforms`: where one ends, the next operator does.
+
+    Args:
+        chain: the operators, each fused after the one before it.
+        schema: the columns that come to the first; None if they are known when rows come.
+        mode: `runtime.pipelines`.
+        coded: those of them whose texts come as codes.
+    """
     if mode == "interpreted":
         for node in chain:
             has_kernels = isinstance(node.payload, TableJoin | PartialAggregation)
             why = _OWN_KERNELS if has_kernels else "runtime.pipelines"
             yield node.id, (_INTERPRETED, why)
         return
-    if schema is None:
-        yield from ((node.id, _LATER) for node in chain)
-        return
+    while chain:
+        if schema is None:
+            yield from ((node.id, _LATER) for node in chain)
+            return
+        count, why = _first_loop(chain, schema, coded)
+        if count:
+            depends = coded and _first_loop(chain, schema, frozenset())[0] != count
+            yield from _in_one_loop(chain[:count], _IF_CODED if depends else "")
+        else:
+            yield chain[0].id, (_INTERPRETED, why)
+        passed, chain = chain[: max(count, 1)], chain[max(count, 1) :]
+        for node in passed if chain else ():
+            schema, coded = _columns_after(node, schema, coded)
+
+
+def _first_loop(
+    chain: Sequence[OperatorNode], schema: Schema, coded: frozenset[str]
+) -> tuple[int, str]:
+    """Return how many operators are in the loop that begins with the first; if none, why."""
     from ..operators.compiled.compiled_chain import longest_loop
+
+    places = frozenset(schema.index(name) for name in coded)
+    *before, last = chain
+    if isinstance(last.payload, PartialAggregation):
+        why = _why_no_aggregating_loop(before, last.payload, schema, places)
+        if not (why and before):
+            return (0, f"{_OWN_KERNELS}: {why}") if why else (len(chain), "")
+        chain = before
+    steps = [_step(node) for node in chain]
+    loop, _ = longest_loop(steps, schema, nullable=True, has_times=False, coded=places)
+    if loop is not None:
+        return len(loop.schemas), ""
+    alone = longest_loop(steps[:1], schema, nullable=True, has_times=False, coded=places)
+    return 0, alone[1]
+
+
+def _columns_after(
+    node: OperatorNode, schema: Schema | None, coded: frozenset[str]
+) -> tuple[Schema | None, frozenset[str]]:
+    """Return the columns that come out of an operator, and those whose texts are still codes."""
     from ..operators.compiled.loop_text import schema_after
 
-    *_, last = chain
-    if isinstance(last.payload, PartialAggregation):
-        reason = _why_no_aggregating_loop(chain[:-1], last.payload, schema, coded)
-        if reason:
-            yield last.id, (_INTERPRETED, f"{_OWN_KERNELS}: {reason}")
-            yield from _of_chain(chain[:-1], schema, mode, coded) if chain[1:] else ()
-        else:
-            yield from _in_one_loop(chain)
-        return
-    steps = [_step(node) for node in chain]
-    loop, why = longest_loop(steps, schema, nullable=True, has_times=False, coded=coded)
-    compiled = 0 if loop is None else len(loop.schemas)
-    yield from _in_one_loop(chain[:compiled])
-    if compiled < len(chain):
-        yield chain[compiled].id, (_INTERPRETED, why)
-    rest = chain[compiled + 1 :]
-    if rest:
-        before = schema if loop is None else loop.schemas[-1]
-        yield from _of_chain(rest, schema_after(steps[compiled], before), mode)
+    if schema is None:
+        return None, frozenset()
+    after, payload = schema_after(_step(node), schema), node.payload
+    if isinstance(payload, MapExpressions):
+        computed = payload.expressions
+        passed = {name for name, one in computed.items() if one.plain_column in coded}
+        coded = frozenset(passed | (coded - computed.keys() if payload.keeps else set()))
+    return after, coded
 
 
-def _in_one_loop(chain: Sequence[OperatorNode]) -> Iterator[tuple[str, tuple[str, str]]]:
+def _in_one_loop(
+    chain: Sequence[OperatorNode], condition: str
+) -> Iterator[tuple[str, tuple[str, str]]]:
     together = " → ".join(node.id for node in chain) if len(chain) > 1 else ""
     for node in chain:
-        parts = [together, _IF_UNIQUE if isinstance(node.payload, TableJoin) else ""]
+        is_table = isinstance(node.payload, TableJoin)
+        parts = [together, _IF_UNIQUE if is_table else "", condition]
         yield node.id, ("compiled loop", "; ".join(filter(None, parts)))
 
 

@@ -18,6 +18,7 @@ from whale_ray.transport import generated
 from whale_ray.transport.clock import VirtualClock
 
 ROWS = 1000
+LATE: Any = {"output_mode": "append", "aggregation": "late_merge"}
 
 
 def _table() -> pa.Table:
@@ -92,6 +93,36 @@ def test_explain_names_the_loop_of_each_operator_and_why_others_have_none() -> N
     assert lines["rows"].startswith("interpreted")
 
 
+def test_explain_knows_that_a_loop_may_begin_where_another_ends() -> None:
+    topology = whale.Topology("several-loops")
+    table = pa.table({"n": pa.array([1, 2], pa.int32()), "weight": [1, 2]})
+    rows = topology.source(whale.sources.arrow(_table()), id="rows", event_time="at")
+    weighed = rows.join_table(table, on="n", id="weighed").filter(whale.col("weight") > 1, id="few")
+    loud = weighed.filter(functions.upper("kind") == "VIEW", id="loud")
+    twice = loud.select("n", id="number").with_column("twice", whale.col("n") * 2, id="twice")
+    totals = twice.group_by("n").agg(functions.sum("twice").alias("total"), id="totals", **LATE)
+    totals.sink(whale.sinks.collect())
+    lines = _pipelines(topology)
+    assert lines["weighed"].endswith("compiled loop  if the table has no key twice")
+    assert lines["few"] == "compiled loop"
+    assert lines["loud"].startswith("interpreted    upper, which has no compiled form,")
+    for name in ("number", "twice", "totals.partial"):
+        assert lines[name].endswith("compiled loop  number → twice → totals.partial")
+
+
+def test_explain_says_of_each_operator_why_it_is_in_no_loop_itself() -> None:
+    topology = whale.Topology("reasons")
+    rows = topology.source(whale.sources.arrow(_table()), id="rows", event_time="at")
+    chosen = rows.select("n", "kind", id="chosen")
+    loud = chosen.filter(functions.upper("kind") == "VIEW", id="loud")
+    totals = loud.group_by("n").agg(functions.max("kind").alias("last"), id="totals", **LATE)
+    totals.sink(whale.sinks.collect())
+    lines = _pipelines(topology)
+    assert lines["chosen"].endswith("it only chooses or renames columns")
+    assert lines["loud"].endswith("upper, which has no compiled form, in upper(kind)")
+    assert lines["totals.partial"].endswith("max(kind) AS last, which has no compiled form")
+
+
 def _with_table(names: list[str]) -> whale.Topology:
     """Return a topology that joins each view with the names of its number's last digit."""
     topology = whale.Topology("looked-up")
@@ -159,8 +190,10 @@ def test_explain_knows_that_texts_which_stay_codes_are_searched_once_each(tmp_pa
     for name, rows in (("mapped", mapped), ("decoded", decoded)):
         wanted = rows.filter(whale.col("kind").rlike("^v"), id=f"{name}-views")
         wanted.sink(whale.sinks.collect())
+    mapped.filter(whale.col("kind") == "view", id="mapped-same").sink(whale.sinks.collect())
     lines = _pipelines(topology)
-    assert lines["mapped-views"] == "compiled loop"
+    assert lines["mapped-views"] == "compiled loop  where texts come as codes of a dictionary"
+    assert lines["mapped-same"] == "compiled loop"
     assert lines["decoded-views"].startswith("interpreted    rlike, which has no compiled form,")
 
 
