@@ -131,7 +131,8 @@ def _name_of(store: CheckpointStore, epoch: int | str) -> str:
         numbers = {ManifestName.of(name): name for name in names}
         found = next((n for p, n in reversed(numbers.items()) if p and p.epoch == int(epoch)), None)
     else:
-        found = next((name for name in names if name.endswith(str(epoch))), None)
+        wanted = str(epoch).removeprefix(f"{MANIFESTS}/")
+        found = next((name for name in names if name == f"{MANIFESTS}/{wanted}"), None)
     if found is None:
         has = [str(one.epoch) for one in map(ManifestName.of, names) if one is not None]
         if not has:

@@ -147,9 +147,10 @@ def write(store: CheckpointStore, epoch: int, objects: list[list[StateChunk]], *
     waiting = StateChunk(Batch.from_rows([{"k": "z", "v": 1.0}]), waits=(0, 0))
     files = [_file(store, epoch, f"book-{n}", c) for n, c in enumerate([StateChunk(book), waiting])]
     parts.append(OperatorPart("book", (0,), 1, 0, tuple(files)))
+    values = ChunkFile("chunks/own", 5, epoch)
+    parts.append(OperatorPart("own", (0,), 1, 0, tuple(files[1:]), values=values))
     table = _file(store, epoch, "named", StateChunk(Batch.from_rows([{"id": 1}])))
     parts.append(OperatorPart("named", (0,), 1, 0, (table,)))
-    parts.append(OperatorPart("own", (0,), 1, 0, values=ChunkFile("chunks/own", 5, epoch)))
     parts.append(OperatorPart("rows", (0,), 1, 0, position={"row": epoch}))
     staged = ({"instance": 1, "rows": 7, "path": "p"},)
     parts.append(OperatorPart("out", (1,), 2, 0, staged=staged))
@@ -390,7 +391,7 @@ def test_the_command_says_what_is_wrong_in_one_line(store, capsys, tmp_path):
         (line,) = err.splitlines()
         assert not out and f"there are no checkpoints in '{tmp_path}/none'" in line
     write(store, 1, chunks_of(ROWS))
-    for words in (["show"], ["diff", "1"], ["show", "nobody"], ["diff", "1", "9"]):
+    for words in (["show"], ["diff", "1"], ["show", "nobody"], ["diff", "1", "9"], ["--epoch", ""]):
         assert main(["state", store.url, *words]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith("whale-ray: ")
