@@ -120,16 +120,15 @@ class CompiledTransforms:
             ending.count_aggregated(passed.rows, passed.before, passed.deltas)
         return True
 
-    def _raise_as_operators(self, batch: Batch | None) -> None:
+    def _raise_as_operators(self, batch: Batch) -> None:
         """Raise what a function of the user's raised in a loop as an error of its operator."""
+        batches = [batch]
         for node in self._nodes:
-            if batch is None or not isinstance(node, TransformNode):
-                return
-            with node.guard(batch):
-                batch = node.transform.apply(batch)
-        if batch is not None and self._ending is not None:
-            with self._ending.guard(batch):
-                evaluated_inputs(self._ending.partial.asked.aggregates, batch)
+            batches = [passed for one in batches for passed in _passed(node, one)]
+        if self._ending is not None:
+            for one in batches:
+                with self._ending.guard(one):
+                    evaluated_inputs(self._ending.partial.asked.aggregates, one)
 
     def _count(self, rows: int, counts: Iterable[int], schemas: Iterable[Schema]) -> _Chained:
         """Count rows that passed the operators; return the last that any of them reached."""
@@ -140,6 +139,16 @@ class CompiledTransforms:
             node.count_passing(rows, after, columns)
             rows, last = after, node
         return last
+
+
+def _passed(node: _Chained, batch: Batch) -> list[Batch]:
+    """Return what comes of a batch by the operator itself; raise as it does."""
+    with node.guard(batch):
+        if isinstance(node, TableJoinNode):
+            found: list[Batch | None] = [*node.table.join(batch)]
+        else:
+            found = [node.transform.apply(batch)]
+    return [one for one in found if one is not None and one.num_rows]
 
 
 def compile_transforms(nodes: Iterable[Node], mode: Mode) -> None:

@@ -66,10 +66,14 @@ def test_what_it_raises_names_its_operator(mode: str) -> None:
         _run(mode, [{"x": 4.0}, {"x": -1.0}], col("x") < 9)
 
 
-def test_what_it_raises_before_an_aggregate_names_its_operator() -> None:
+@pytest.mark.parametrize("with_table", [False, True])
+def test_what_it_raises_before_an_aggregate_names_its_operator(with_table: bool) -> None:
     topology = whale.Topology("sums")
     rows = topology.source(whale.sources.arrow(pa.table({"k": [1, 1], "x": [4.0, -1.0]})), id="in")
-    roots = rows.filter(col("x") < 9, id="some").with_column("y", root("x"), id="roots")
+    some = rows.filter(col("x") < 9, id="some")
+    if with_table:
+        some = some.join_table(pa.table({"k": [1, 2], "name": ["a", "b"]}), on="k", id="named")
+    roots = some.with_column("y", root("x"), id="roots")
     sums = roots.group_by("k").agg(whale.functions.sum("y"), aggregation="late_merge")
     sums.sink(whale.sinks.collect(), id="out")
     with pytest.raises(UserFunctionError, match=r"below zero\nin operator 'roots'"):
