@@ -211,3 +211,22 @@ def test_mistakes_while_building() -> None:
     main.side_output("one").sink(whale.sinks.collect(), id="one")
     with pytest.raises(whale.errors.TopologyError, match="'by-rest': nothing reads its output"):
         topology.logical_plan()
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"schema": {"v": "int64"}}, r"schema is a dict: write whale\.Schema\.of\("),
+        ({"schemas": {"one": {"v": "int64"}}}, r"schemas\['one'\] is a dict: write whale\.Schema"),
+        ({"schemas": [None]}, r"schemas is a list: .* as in schemas = \{'two': whale\.Schema\.of"),
+        ({"schemas": {"on": None}}, r"schemas names 'on', which is none .* \('one', 'two'\)"),
+        ({"input_order": "arival"}, "input_order is 'arival': pass input_order='event time' or "),
+    ],
+)
+def test_what_a_class_declares_wrongly_is_refused_before_the_start(
+    declared: dict[str, Any], message: str
+) -> None:
+    made_class = type("Declaring", (ByRest,), declared)
+    stream = whale.Topology("declared").source(whale.sources.iterable([{"v": 1}]), id="numbers")
+    with pytest.raises(whale.errors.TopologyError, match=f"^operator 'p': {message}"):
+        stream.global_().process(made_class, id="p")

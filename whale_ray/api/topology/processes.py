@@ -6,16 +6,24 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 from ...operators.arguments import accepts
 from ...operators.groupings import All, Key
 from ...operators.keyed.keyed_process import Keyed
-from ...operators.process import CoProcess, Process, gives_rows, instead_of_returning
+from ...operators.process import (
+    CoProcess,
+    InputOrder,
+    Process,
+    gives_rows,
+    instead_of_returning,
+)
 from ...plan.columns import schemas_of_process
 from ...plan.logical import RIGHT, Input, OperatorKind, OperatorNode
 from ...plan.requests import CPU, GPU, ResourceRequest
-from .checks import describe_value, mistake, name_of
+from ...transport.wire.types import Schema
+from .checks import check_choice, describe_value, mistake, name_of
 from .known import as_known_schema, columns_of, kind_of_key
 from .locations import caller_location
 from .registry import Registry
@@ -25,6 +33,8 @@ _CALLED = (
     *("on_merged", "on_watermark", "on_deadline", "on_timer", "close"),
 )
 """The methods of a process that a worker calls; their return values are not used."""
+
+_A_SCHEMA = "whale.Schema.of(id='int64', name='string')"
 
 Factory = Callable[[], Process | CoProcess]
 ProcessKind = type[Process] | type[CoProcess] | Process | CoProcess
@@ -99,6 +109,8 @@ def add_process(
     connected = len(inputs) == 2
     factory, kind = check_process(operator_id, operator, connected=connected)
     _check_keyed(operator_id, kind, inputs)
+    if kind.input_order is not None:
+        check_choice(operator_id, "input_order", kind.input_order, get_args(InputOrder))
     timed = [registry.node(feed.upstream).has_event_time for feed in inputs]
     some_timed = any(registry.some_event_time(feed.upstream) for feed in inputs)
     event_time_order, order_reason = _order_of(kind, event_time_order, some_timed)
@@ -110,6 +122,7 @@ def add_process(
             " give it event_time='column', or pass event_time_order=False here",
         )
     outputs = _outputs_of(operator_id, kind)
+    _check_columns(operator_id, kind, outputs)
     by_rows, state_reason = _state_of(operator_id, kind)
     if not kind.takes_late_rows:
         _refuse_late_rows(registry, operator_id, kind, inputs)
@@ -175,6 +188,36 @@ def _outputs_of(operator_id: str, kind: ProcessKind) -> tuple[str, ...]:
             " outputs = ('main', 'late')",
         )
     return tuple(outputs)
+
+
+def _check_columns(operator_id: str, kind: ProcessKind, outputs: tuple[str, ...]) -> None:
+    """Refuse declared columns that are no schema, or of no output: rows would show it, or nothing.
+
+    Raises:
+        TopologyError: `schema` or `schemas` is another value than the class may have.
+    """
+    columns, of_others = kind.schema, kind.schemas
+    if not isinstance(of_others, (Mapping, property)):
+        raise mistake(
+            operator_id,
+            f"schemas is {describe_value(of_others)}: it maps names of outputs to their columns, as"
+            f" in schemas = {{{outputs[-1]!r}: {_A_SCHEMA}}}",
+        )
+    given = {} if isinstance(of_others, property) else dict(of_others)
+    for name in given:
+        if name not in outputs[1:]:
+            named = ", ".join(map(repr, outputs[1:])) or "none"
+            raise mistake(
+                operator_id,
+                f"schemas names {name!r}, which is none of its outputs beside the main one"
+                f" ({named}): correct it, or add it to outputs",
+            )
+    for where, one in {
+        "schema": columns,
+        **{f"schemas[{n!r}]": s for n, s in given.items()},
+    }.items():
+        if not isinstance(one, (Schema, property, NoneType)):
+            raise mistake(operator_id, f"{where} is {describe_value(one)}: write {_A_SCHEMA}")
 
 
 def _late_outputs_of(
