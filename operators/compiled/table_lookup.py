@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from ..joins.table_join import TableJoin
     from ..joins.unique_rows import UniqueRows
 
-__all__ = ["TableLookup"]
+__all__ = ["ROWS_MAX", "TableLookup"]
 
+ROWS_MAX = 1 << 18
+"""Larger tables are not in the caches anyway; then the batch-wise look-up is as good."""
 
 _KEYS = ("int64", "string")
 """Of `common_type`."""

@@ -21,13 +21,13 @@ from ...state.watermarks import WATERMARK_NONE
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Schema
-from ..compiled.table_lookup import TableLookup
+from ..compiled.table_lookup import ROWS_MAX, TableLookup
 from ..sealing import SealingByDump
 from .common_keys import as_type
 from .row_log import RowLog
 from .table_index import TableIndex
 from .table_kernels import END
-from .unique_rows import ROWS_MAX, UniqueRows, is_compiled_for, unique_rows
+from .unique_rows import UniqueRows, is_compiled_for, unique_rows
 
 if TYPE_CHECKING:
     from ..process import InstanceContext

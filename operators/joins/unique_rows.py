@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
     from ...transport.wire.types import DataType
 
-__all__ = ["ROWS_MAX", "UniqueRows", "index_keys", "is_compiled_for", "unique_rows"]
-
-ROWS_MAX = 1 << 18
-"""Larger tables are not in the caches anyway; then the batch-wise look-up is as good."""
+__all__ = ["UniqueRows", "index_keys", "is_compiled_for", "unique_rows"]
 
 _PLACES_PER_KEY = 4
 """What is found by distance takes at most as much memory as slots do, nearly."""

@@ -38,7 +38,7 @@ _OWN_KERNELS = "its own compiled kernels, called once per batch"
 _EVENT_TIMES = "a compiled pass assigns event times, numpy where they are null, late or no int64"
 
 _LATER = ("loop or interpreted", "its columns are known when rows come; then it is decided")
-_IF_UNIQUE = "if the table has no key twice"
+_IF_UNIQUE = "if the table has no key twice, and at most {:,} rows"
 _IF_CODED = "where texts come as codes of a dictionary"
 
 _NOTES = {
@@ -175,10 +175,13 @@ def _columns_after(
 def _in_one_loop(
     chain: Sequence[OperatorNode], condition: str
 ) -> Iterator[tuple[str, tuple[str, str]]]:
+    from ..operators.compiled.table_lookup import ROWS_MAX
+
+    if_unique = _IF_UNIQUE.format(ROWS_MAX)
     together = " → ".join(node.id for node in chain) if len(chain) > 1 else ""
     for node in chain:
         is_table = isinstance(node.payload, TableJoin)
-        parts = [together, _IF_UNIQUE if is_table else "", condition]
+        parts = [together, if_unique if is_table else "", condition]
         yield node.id, ("compiled loop", "; ".join(filter(None, parts)))
 
 
