@@ -22,13 +22,13 @@ from ..state.epochs.checkpoint_store import CheckpointStore
 from ..state.epochs.manifest import Manifest, how_it_ended
 from ..state.epochs.messages import RestorePoint
 from ..state.epochs.store_names import job_name
+from .state_reading import open_store
 from .unmounted_disks import unmounted_disk
 
 LATEST = "latest"
 Where: TypeAlias = Literal["ray", "processes"]
 """Where a job runs, other than in the calling process."""
 
-_MANIFESTS = "/manifests/"
 _DISCARDED = "the ids of the operators whose state is to be discarded"
 _OF_ONE_PROCESS = "memory://"
 
@@ -156,9 +156,8 @@ def find_manifest(restore: str, url: str) -> tuple[RestorePoint, Manifest] | Non
         UsageError: there is no checkpoint at the path, or the job has finished after it.
         InputError: the folder cannot be read, or the manifest is damaged or of a newer version.
     """
-    folder, slash, name = restore.partition(_MANIFESTS)
-    store = CheckpointStore.at(url if restore == LATEST else folder)
-    found = f"{_MANIFESTS[1:]}{name}" if slash else store.newest_name()
+    store, named = (CheckpointStore.at(url), None) if restore == LATEST else open_store(restore)
+    found = named or store.newest_name()
     if found is None:
         if restore == LATEST:
             return None
@@ -179,7 +178,7 @@ def find_manifest(restore: str, url: str) -> tuple[RestorePoint, Manifest] | Non
             " take another folder of checkpoints to run it again, or name an earlier checkpoint"
         )
         raise UsageError(msg)
-    return RestorePoint(store.url, found, manifest.epoch, is_newest=not slash), manifest
+    return RestorePoint(store.url, found, manifest.epoch, is_newest=named is None), manifest
 
 
 @dataclass(frozen=True)

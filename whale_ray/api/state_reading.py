@@ -100,11 +100,18 @@ def open_store(path: str) -> tuple[CheckpointStore, str | None]:
     """Return the store at a path or URL, and the manifest that the path names, None if it does not.
 
     Raises:
-        InputError: the URL is not understood.
+        InputError: the URL is not understood, or the folder cannot be read.
         ResourceError: a package that this kind of URL needs is not installed.
     """
-    folder, slash, name = path.partition(f"/{MANIFESTS}/")
-    return CheckpointStore.at(folder), f"{MANIFESTS}/{name}" if slash else None
+    folder, slash, name = path.rpartition(f"/{MANIFESTS}/")
+    if not slash:
+        return CheckpointStore.at(path), None
+    manifest = f"{MANIFESTS}/{name}"
+    if ManifestName.of(manifest) is None:  # a mistake, or a folder of the user's of that name
+        store = CheckpointStore.at(path)
+        if store.manifests():
+            return store, None
+    return CheckpointStore.at(folder or slash[:1]), manifest
 
 
 def find_epoch(store: CheckpointStore, epoch: int | str) -> tuple[str, Manifest]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import whale_ray as whale
 from whale_ray import functions, state
+from whale_ray.api.checkpoints import find_manifest
 from whale_ray.api.state_listing import diff_of, epochs_in, operators_of
 from whale_ray.api.state_reading import read_epoch
 from whale_ray.cli.main import main
@@ -286,6 +287,18 @@ def test_records_of_operators_are_those_that_jobs_write():
     records = operator_records(logical())
     assert {what: records["op"][what] for what in RECORDS["op"]} == RECORDS["op"]
     assert declared_values(records["sums"]["state"]) is None
+
+
+def test_a_folder_below_one_that_is_called_manifests_is_found(tmp_path):
+    kept = CheckpointStore.at(str(tmp_path / "manifests" / "trips"))
+    claim = kept.take_claim("job-1", "reading")
+    name = write(kept, 1, chunks_of(ROWS))
+    claim.close()
+    for path in (kept.url, f"{kept.url}/{name}"):
+        assert whale.read_state(path, "op").num_rows == len({"a", "b", "c"})
+        found = find_manifest(path, "")
+        assert found is not None
+        assert (found[0].url, found[0].manifest) == (kept.url, name)
 
 
 # --- listing and differences ----------------------------------------------------------------------
