@@ -260,7 +260,8 @@ class EventTimeAssigner:
 
     def _range(self, ticks: int, now_ns: int) -> tuple[int, int, int]:
         """Return the earliest and the latest time that fit, and the latest one that may be used."""
-        earliest, latest = -(LATEST_NS // ticks), LATEST_NS // ticks
+        # Not the last ns: a watermark before it would be WATERMARK_IDLE, and none is after it.
+        earliest, latest = -(LATEST_NS // ticks), (LATEST_NS - 1) // ticks
         if self._max_ahead_ns is None:
             return earliest, latest, latest
         return earliest, latest, min(latest, (now_ns + self._max_ahead_ns) // ticks)

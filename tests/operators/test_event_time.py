@@ -60,7 +60,7 @@ class AssignerModel:
         if value is None:
             return self.drop(NULL_TIME)
         time_ns = value * NS_PER[self.unit]
-        if abs(value) > MAX // NS_PER[self.unit]:
+        if not -MAX <= time_ns < MAX:
             return self.drop(TIME_OUT_OF_RANGE)
         if self.ahead_ns is not None and time_ns > now_ns + self.ahead_ns:
             return self.drop(TIME_AHEAD)
@@ -83,7 +83,8 @@ class AssignerModel:
 
 
 near = st.integers(-20, 20)
-far = st.integers(MIN + 1, MAX) | st.sampled_from([MIN + 1, MAX, MAX // 1000, MAX // 1000 + 1])
+ends = [MIN + 1, MAX - 1, MAX, MAX // 1000, MAX // 1000 + 1]
+far = st.integers(MIN + 1, MAX) | st.sampled_from(ends)
 
 
 @given(
@@ -255,6 +256,9 @@ def test_golden_messages_about_rows() -> None:
     )
     assert message_of(InputError, [1, 2**64 - 1], pa.uint64(), unit="ns").startswith(
         "source 'positions', row 1: the event time 18446744073709551615 ns since 1970 of column"
+    )
+    assert message_of(InputError, [1, MAX], pa.int64(), unit="ns").startswith(
+        f"source 'positions', row 1: the event time {MAX} ns since 1970 of column 't' lies outside"
     )
 
 
