@@ -6,6 +6,7 @@ as an endless input. So Spark and the job need not run at the same time, and nei
 other::
 
     folder/query.json                           whose batches these are, and their columns
+    folder/last.json                            the last micro-batch, and the part that follows it
     folder/batch-000000007-000000031/           micro-batch 7, whose first part has the number 31
         part-00000.parquet …                    its rows, as Spark has divided them
 
@@ -45,10 +46,13 @@ if TYPE_CHECKING:
     from ..transport.wire.types import Schema
 
 _QUERY = "query.json"
+_LAST = "last.json"
 _QUERY_ID = "sql.streaming.queryId"
 _NAME = re.compile(r"batch-(\d{9,})-(\d{9,})")
 _POLL_NS = 50_000_000
 _BATCH_ROWS = 8192
+_NONE = (-1, 0)
+"""The last micro-batch before any, and the part behind it."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ class MicroBatchFolder:
         known = self.query()
         if known is None:
             told = {"query": query, "columns": [[one.name, one.type.name] for one in columns]}
-            self._write_query(json.dumps(told))
+            self._write(_QUERY, told)
         elif known[0] != query:
             msg = (
                 f"the folder {self.path!r} has micro-batches of another query ({known[0]}), whose "
@@ -129,12 +133,30 @@ class MicroBatchFolder:
             raise UsageError(msg)
 
     def has(self, number: int) -> bool:
-        """Return whether a micro-batch was taken.
+        """Return whether a micro-batch was taken; Spark repeats none but the last."""
+        return number <= self._last()[0]
 
-        Spark repeats none but the last, whose folder must stay for this.
-        """
-        batches = self.batches()
-        return bool(batches) and number <= batches[-1].number
+    def note_last(self) -> None:
+        """Note the last micro-batch in a file: parts are numbered on if its folder is removed."""
+        last = self._last()
+        if last != self._noted():
+            self._write(_LAST, list(last))
+
+    def _last(self) -> tuple[int, int]:
+        """Return the number of the last micro-batch that was taken, and of the part behind it."""
+        noted, batches = self._noted(), self.batches()
+        if not batches:
+            return noted
+        last = batches[-1]
+        return max(noted, (last.number, last.first + len(last.parts())))
+
+    def _noted(self) -> tuple[int, int]:
+        try:
+            with open(os.path.join(self.path, _LAST), encoding="utf-8") as stream:
+                number, following = json.load(stream)
+        except FileNotFoundError:
+            return _NONE
+        return number, following
 
     def new_place(self) -> str:
         """Return the path of a hidden folder, which is not there yet."""
@@ -159,17 +181,16 @@ class MicroBatchFolder:
             os.rename(os.path.join(place, name), path)
             _sync(path)
         _sync(place)
-        batches = self.batches()
-        first = batches[-1].first + len(batches[-1].parts()) if batches else 0
+        _, first = self._last()
         os.rename(place, os.path.join(self.path, f"batch-{number:09d}-{first:09d}"))
         _sync(self.path)
 
-    def _write_query(self, text: str) -> None:
+    def _write(self, name: str, content: object) -> None:
         hidden = self.new_place()
         with open(hidden, "w", encoding="utf-8") as stream:
-            stream.write(text)
+            json.dump(content, stream)
         _sync(hidden)
-        os.rename(hidden, os.path.join(self.path, _QUERY))
+        os.rename(hidden, os.path.join(self.path, name))
         _sync(self.path)
 
 
@@ -205,6 +226,7 @@ class MicroBatchSource(Source):
                 place = self.folder.new_place()
                 write_parts(frame, columns, place, f"micro-batch {number}")
                 self.folder.add(number, place)
+            self.folder.note_last()
         except OSError as error:
             msg = (
                 f"micro-batch {number} cannot be written into {self.folder.path!r}: "
@@ -242,15 +264,11 @@ class MicroBatchSource(Source):
             )
             raise InputError(msg)
         facts = {} if before is None else {"query": before}
-        progress = Progress.opened(context, positions, facts)
+        progress = Progress.opened(context, [_without_ended(one) for one in positions], facts)
         there = self.folder.batches()
-        if there and progress.first < there[0].first:
-            msg = (
-                f"{self.describe()}: the micro-batches before {there[0].number} are gone, and have "
-                f"rows that were not read; {START_ANEW}"
-            )
-            raise InputError(msg)
-        return MicroBatchReader(self.folder, progress, context.clock)
+        if there:
+            _check_reached(progress, there[0])
+        return MicroBatchReader(self.folder, progress, context.clock, resumed=before is not None)
 
     def resumption(self) -> str:
         """Return that a part of a file is read again."""
@@ -264,8 +282,11 @@ class MicroBatchSource(Source):
 class MicroBatchReader(ArrowReader):
     """Reads the parts of one instance in their order, and waits for further micro-batches."""
 
-    def __init__(self, folder: MicroBatchFolder, progress: Progress, clock: Clock) -> None:
+    def __init__(
+        self, folder: MicroBatchFolder, progress: Progress, clock: Clock, *, resumed: bool = False
+    ) -> None:
         self._folder = folder
+        self._resumed = resumed
         self._clock = clock
         self._waits = False
         super().__init__(self._endless(progress), progress)
@@ -288,6 +309,8 @@ class MicroBatchReader(ArrowReader):
                         "whose rows were not read; keep them until a checkpoint has them"
                     )
                     raise InputError(msg)
+                if following < 0 and self._resumed:
+                    _check_reached(progress, batch)
                 parts = self._paths(batch)
                 following = batch.first + len(parts)
                 yield from self._parts(batch, parts, progress)
@@ -328,6 +351,22 @@ class MicroBatchReader(ArrowReader):
                 raise InputError(msg) from error
 
 
+def _without_ended(position: Position) -> Position:
+    """Return a position without parts that were read to their ends: they may be gone."""
+    begun = [[part, place] for part, place in position["begun"] if place["rows"] < place["of"]]
+    return {**position, "begun": begun}
+
+
+def _check_reached(progress: Progress, oldest: MicroBatch) -> None:
+    """Raise `InputError` if parts that are still to read came before the oldest micro-batch."""
+    if progress.first < oldest.first:
+        msg = (
+            f"micro-batches {os.path.dirname(oldest.path)}: those before {oldest.number} are gone, "
+            f"and have rows that were not read; {START_ANEW}"
+        )
+        raise InputError(msg)
+
+
 def micro_batches(folder: str | os.PathLike[str]) -> MicroBatchSource:
     """Read the micro-batches of a Structured Streaming query, each row once.
 
@@ -341,7 +380,7 @@ def micro_batches(folder: str | os.PathLike[str]) -> MicroBatchSource:
     Spark's handler, `take`, returns when the rows of a micro-batch are in the folder, where they
     survive a crash. A micro-batch that Spark repeats is read once. The source is unbounded and has
     positions: a job with checkpoints continues where it was. Folders of micro-batches that the
-    oldest kept checkpoint has read may be removed, except the last one.
+    oldest kept checkpoint has read may be removed.
 
     Args:
         folder: on storage that Spark's executors, its driver and all workers share; one per query.

@@ -30,6 +30,7 @@ def hand_over(folder: Path, number: int, *parts: range) -> None:
     here = MicroBatchFolder(str(folder))
     here.begin("query-1", COLUMNS)
     if here.has(number):
+        here.note_last()
         return
     place = Path(here.new_place())
     place.mkdir()
@@ -39,6 +40,7 @@ def hand_over(folder: Path, number: int, *parts: range) -> None:
         table = pa.table({"c0": pa.array(ids, pa.int64()), "c1": days})
         pq.write_table(table, place / f"part-{index:05d}-abc.parquet", row_group_size=7)
     here.add(number, str(place))
+    here.note_last()
 
 
 def drained(reader: SourceReader, max_rows: int = 10, rows: int = 1 << 30) -> list[int]:
@@ -80,6 +82,7 @@ def test_a_repeated_batch_is_taken_once_and_an_empty_one_is_none(tmp_path: Path)
     assert names == [
         "batch-000000001-000000000",
         "batch-000000003-000000002",
+        "last.json",
         "query.json",
     ]
     reader.close()
@@ -155,6 +158,13 @@ def _needed_batch_is_gone(folder: Path) -> None:
     opened(source, 1, positions)
 
 
+def _all_batches_are_gone(folder: Path) -> None:
+    source, positions = _gone(folder, 0, 1, 2, 3, rows=15)
+    (reader,) = opened(source, 1, positions)
+    hand_over(folder, 4, range(40, 45))
+    drained(reader)
+
+
 def _batch_between_is_gone(folder: Path) -> None:
     source, positions = _gone(folder, 2, rows=15)
     drained(opened(source, 1, positions)[0])
@@ -183,8 +193,9 @@ REFUSED: dict[str, tuple[Callable[[Path], object], type[Exception], str]] = {
     "a batch that is needed": (
         _needed_batch_is_gone,
         InputError,
-        "the micro-batches before 2 are gone, and have rows that were not read",
+        "those before 2 are gone, and have rows that were not read",
     ),
+    "all batches": (_all_batches_are_gone, InputError, "those before 4 are gone, and have rows"),
     "a batch between": (_batch_between_is_gone, InputError, "one before 3 is gone, whose rows"),
     "another query's position": (
         _another_querys_position,
@@ -211,6 +222,17 @@ def test_batches_that_a_checkpoint_has_behind_it_may_be_removed(tmp_path: Path) 
     hand_over(tmp_path, 3, range(99))  # Spark repeats none before the last
     hand_over(tmp_path, 4, range(40, 45))
     assert drained(reader) == list(range(40, 45))
+
+
+def test_the_last_batch_may_be_removed_too(tmp_path: Path) -> None:
+    """Parts are numbered on: else those of the next batch would count as read."""
+    source, positions = _gone(tmp_path, 0, 1, 2, 3, rows=40)
+    (goes_on,) = opened(source, 1, positions)
+    hand_over(tmp_path, 3, range(99))
+    hand_over(tmp_path, 4, range(40, 45))
+    assert drained(goes_on) == list(range(40, 45))
+    (resumed,) = opened(source, 1, positions)
+    assert drained(resumed) == list(range(40, 45))
 
 
 def test_a_job_with_checkpoints_goes_on_where_it_was(tmp_path: Path, no_leaks: None) -> None:
