@@ -135,6 +135,8 @@ class Job:
         logs: str = "",
         dashboard_url: str = "",
         records: RecordSettings | None = None,
+        *,
+        bounded: bool = True,
     ) -> None:
         self.id = job_id
         self.logs = logs
@@ -143,6 +145,7 @@ class Job:
         self._runner = runner
         self._release = release
         self._records = records
+        self._is_bounded = bounded  # also if that is not known
         self._outcome: JobOutcome | None = None
         self._lock = threading.Lock()
         self._asked_to_stop = False
@@ -249,7 +252,7 @@ class Job:
         watch.show(state, self._status_line(metrics, line))
 
     def results(self, sink_id: str | None = None) -> SinkResult:
-        """Wait for the end of the job and return what a sink published.
+        """Wait for the end of a bounded job and return what a sink published.
 
         Args:
             sink_id: the id of the sink; may be left out if there is only one sink.
@@ -259,13 +262,16 @@ class Job:
                 unbounded.
             WhaleError: the error with which the job failed, or that it was cancelled.
         """
-        published = self.outcome().results
-        if not self.outcome().bounded:
+        from ..control.supervisor import ALIVE
+
+        is_endless = not self._is_bounded and self.state in ALIVE  # waiting would have no end
+        if is_endless or not self.outcome().bounded:
             msg = (
                 f"job {self.name!r} keeps no result: it is unbounded, and published parts while it "
                 "ran; read them where its sinks wrote them"
             )
             raise UsageError(msg)
+        published = self.outcome().results
         if sink_id is None:
             if len(published) == 1:
                 return next(iter(published.values()))

@@ -48,7 +48,7 @@ from ..deployment.on_ray.ray_output import OutputFollower, logs_place, ray_print
 from ..deployment.on_ray.ray_room import Room
 from ..metrics.job_metrics import JobMetrics
 from ..multicast.tree_state import ReconfigurationRequest
-from ..plan.assignment import Assignment
+from ..plan.assignment import Assignment, job_is_bounded
 from ..plan.logical import LogicalPlan, OperatorKind
 from ..plan.preflight import unbounded_sources
 from ..plan.requests import ClusterNode, worker_demands
@@ -126,6 +126,7 @@ def submit_to_ray(
         logs_place(),
         session.dashboard_url,
         assignment.settings.records,
+        bounded=job_is_bounded(assignment),
     )
 
 

@@ -22,6 +22,7 @@ from ..operators.sources.base import Source
 from ..operators.windows.durations import Duration
 from ..plan.assignment import (
     Assignment,
+    job_is_bounded,
     resumed_assignment,
 )
 from ..plan.column_pruning import prune_columns
@@ -406,6 +407,7 @@ def _job_of(assignment: Assignment, runner: JobRunner) -> Job:
         runner,
         lambda: release(assignment),
         records=assignment.settings.records,
+        bounded=job_is_bounded(assignment),
     )
 
 

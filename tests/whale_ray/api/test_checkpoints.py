@@ -105,6 +105,8 @@ def test_a_job_stopped_with_a_savepoint_goes_on_with_another_parallelism(
         first.stop("savepoint")  # type: ignore[arg-type]  # it would drain the job
     with pytest.raises(UsageError, match=r"^Job\.savepoint\(timeout_s=…\) got a PosixPath: pass "):
         first.savepoint(tmp_path)  # type: ignore[arg-type]  # no duration
+    with pytest.raises(UsageError, match="^job 'numbers' keeps no result: it is unbounded"):
+        first.results("out")  # it would wait without an end
     kept = first.savepoint(60)
     first.stop(savepoint=True, timeout_s=60)
     assert first.state == "stopped"
