@@ -51,7 +51,7 @@ def take_columns(columns: Sequence[str] | Mapping[str, str]) -> tuple[tuple[str,
         InputError: something that a message does not have.
     """
     if isinstance(columns, Mapping):
-        taken = tuple(columns.items())
+        taken = tuple((name, str(what)) for name, what in columns.items())
     else:
         wanted = "a list, such as ['key', 'timestamp'], or a mapping"
         taken = tuple(

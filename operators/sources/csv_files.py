@@ -9,7 +9,7 @@ from itertools import compress
 from typing import TYPE_CHECKING
 
 from ...configs.errors import InputError
-from ..arguments import columns_to_read
+from ..arguments import check_type, columns_to_read, names
 from .arrow_reader import check_supported, supported_schema, wanted_columns
 from .base import Source
 from .block_parser import BAD_QUOTES, BlockParser, Fault, no_line
@@ -296,7 +296,7 @@ def csv(
     columns: Sequence[str] | None = None,
     *,
     delimiter: str = ",",
-    null_values: Sequence[str] = ("",),
+    null_values: str | Sequence[str] = ("",),
     newlines_in_values: bool = True,
     encoding: str = UTF_8,
 ) -> Source:
@@ -325,17 +325,20 @@ def csv(
             it does not name are left out.
         columns: the columns to read, in this order; all if left out.
         delimiter: the one ASCII character between fields.
-        null_values: unquoted fields that mean null, such as `("", "NA")`.
+        null_values: unquoted fields that mean null, such as `("", "NA")`, or one of them.
         newlines_in_values: quoted fields may hold line ends. If false, every line is a row, so an
             unclosed quote affects its own line only.
         encoding: the files' encoding as Python names it, such as "latin-1". A line that cannot be
             decoded is malformed.
 
     Raises:
+        UsageError: an argument has another type.
         InputError: a missing file or column; raised when planning or when the file is reached.
         BadRowError: while running: a malformed line, unless `Topology.source` got
             `on_bad_rows="drop"`.
     """
+    check_type("csv", "delimiter", delimiter, str, "one ASCII character, such as ';'")
+    check_type("csv", "newlines_in_values", newlines_in_values, bool, "True or False")
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
         msg = f"delimiter={delimiter!r} must be one ASCII character, such as ';' or '\\t'"
         raise InputError(msg)
@@ -345,6 +348,6 @@ def csv(
         columns_to_read("csv", columns),
         encoding=check_encoding(encoding),
         delimiter=delimiter,
-        null_values=tuple(null_values),
+        null_values=names("csv", "null_values", null_values, "a list of texts", or_one=True),
         newlines_in_values=newlines_in_values,
     )

@@ -53,7 +53,7 @@ def check_encoding(encoding: str) -> str:
         name = codecs.lookup(encoding).name
         codecs.getincrementaldecoder(name)
         "".encode(name)
-    except (LookupError, ValueError):
+    except (LookupError, TypeError, ValueError):
         msg = (
             f"encoding={encoding!r} is unknown; "
             "use one of Python's, such as 'utf-8', 'latin-1', 'cp1252' or 'utf-16'"

@@ -52,7 +52,7 @@ _ELSEWHERE = {
 _DECIMAL = re.compile(r"(?:decimal128|decimal|numeric|dec)(?= *\(|$)")
 _TEXT_OF_LENGTH = re.compile(r"(?:varchar|char) ?\(\d+\)")
 _DATETIME64 = re.compile(r"(datetime|timedelta)64\[(\w+)\]")
-_PYTHON: dict[object, str] = {
+_PYTHON: dict[type, str] = {
     bool: "bool",
     int: "int64",
     float: "float64",
@@ -112,7 +112,7 @@ def name_of_type(kind: object) -> str:
     """
     if isinstance(kind, str):
         return canonical_name(kind)
-    if kind in _PYTHON:
+    if isinstance(kind, type) and kind in _PYTHON:
         return _PYTHON[kind]
     package = getattr(kind, "__module__", "").partition(".")[0]
     if package == "pyspark" or type(kind).__module__.startswith("pyspark."):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.operators.sources.opened import rows_of
-from whale_ray.configs.errors import BadRowError, InputError
+from whale_ray.configs.errors import BadRowError, InputError, UsageError
 from whale_ray.operators import sources
 from whale_ray.testing import instance_context, read_all
 
@@ -50,6 +50,8 @@ def test_quoted_and_unquoted_emptiness_differ(tmp_path: Path) -> None:
     assert [row["x"] for row in rows_of(sources.csv(path))] == ["", None, "NA"]
     source = sources.csv(path, null_values=["", "NA"])
     assert [row["x"] for row in rows_of(source)] == ["", None, None]
+    path = put(tmp_path / "b.csv", "x\nNA\nN\nA\n")
+    assert [row["x"] for row in rows_of(sources.csv(path, null_values="NA"))] == [None, "N", "A"]
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r"])
@@ -152,6 +154,12 @@ def test_golden_messages(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         sources.csv(path, delimiter="::")
     assert str(error.value) == "delimiter='::' must be one ASCII character, such as ';' or '\\t'"
+    with pytest.raises(InputError, match=r"^encoding=None is unknown; use one of Python's, such"):
+        sources.csv(path, encoding=None)  # type: ignore[arg-type]  # as pandas may be told
+    mistakes: dict[str, Any] = {"delimiter": None, "null_values": None, "newlines_in_values": "no"}
+    for name, given in mistakes.items():
+        with pytest.raises(UsageError, match=rf"^csv\({name}=…\) got {given!r}: pass"):
+            sources.csv(path, **{name: given})
     with pytest.raises(InputError) as error:
         sources.csv(path).with_bad_rows("skip")  # type: ignore[arg-type]  # the mistake tested
     assert str(error.value) == "on_bad_rows='skip' is unknown; use 'fail' or 'drop'"

@@ -131,6 +131,11 @@ def test_an_unknown_name_of_a_type_is_answered_with_a_near_one(name, proposed):
     )
 
 
+def test_a_list_is_no_type_of_a_column():
+    with pytest.raises(InputError, match=r"^column 'x': \['int64'\] is no type of a column: pass"):
+        Schema.of(x=["int64"])
+
+
 def test_a_column_that_is_not_there():
     schema = Schema.of(vehicle_id="string", lat_e5="int32")
     with pytest.raises(InputError) as error:
