@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 __all__ = ["ROWS_MEASURED", "DiskTraffic", "Moved", "moved_by_thread"]
 
-ROWS_MEASURED = 1 << 14
-"""After so many rows is looked: if each reads a page, that takes a third of a second already."""
+ROWS_MEASURED = 1 << 13
+"""After so many rows is looked: if each reads a page, that takes half a second already."""
 
 _SECTOR_BYTES = 512
 """The unit of `ru_inblock` and `ru_oublock`, whatever the disk has."""

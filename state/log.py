@@ -217,7 +217,13 @@ class ChunkLog:
     def start_reading(self, start: int, nbytes: int) -> None:
         """Let the kernel read what lies on the disk of a part of the mapping."""
         for first, size in self._parts_on_disk(start, nbytes):
-            self._mapping.madvise(mmap.MADV_WILLNEED, first, size)
+            self._pages.start_reading(self.address + first, size)
+
+    def populate(self, start: int, nbytes: int) -> None:
+        """Let what lies on the disk of a part of the mapping be there to be written to."""
+        self.start_reading(start, nbytes)  # again: the kernel may have had no memory before
+        for first, size in self._parts_on_disk(start, nbytes):
+            self._pages.populate(self.address + first, size)
 
     def start_reading_words(self, words: npt.NDArray[np.uint64]) -> None:
         """Let the kernel read some words of an index that lie on the disk."""
@@ -226,10 +232,12 @@ class ChunkLog:
     def start_writing(self, start: int, nbytes: int) -> None:
         """Let the kernel write what has changed on the disk of a part of the mapping.
 
-        Else it writes page by page once it needs the memory, and what needs it waits.
+        Else it writes page by page once it needs the memory, and what needs it waits. These pages
+        are the first that it may take: else it takes those that are being read.
         """
         for first, size in self._parts_on_disk(start, nbytes):
             self._pages.start_writing(first, size)
+            self._pages.let_go(self.address + first, size)
 
     def _parts_on_disk(self, start: int, nbytes: int) -> list[tuple[int, int]]:
         """Return the parts of a part of the mapping that are pages of the file: start, bytes."""

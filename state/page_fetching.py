@@ -128,6 +128,8 @@ class PageFetcher:
         for region, following in pairwise((*sorted(regions), -1)):
             if following >= 0:
                 self._log.start_reading(following * self._region_bytes, self._region_bytes)
+            if region >= 0:
+                self._log.populate(region * self._region_bytes, self._region_bytes)
             yield region
             if region >= 0:
                 self._start_writing(region)
@@ -135,6 +137,11 @@ class PageFetcher:
     @property
     def _per_piece(self) -> int:
         return PIECE_BYTES // int(self._place[STRIDE])
+
+    @property
+    def region_pages(self) -> int:
+        """How many pages a region has."""
+        return self._region_bytes >> PAGE_SHIFT
 
     @property
     def _region_bytes(self) -> int:
@@ -215,6 +222,7 @@ class PageFetcher:
 
     def _populate(self, places: npt.NDArray[np.int64]) -> None:
         """Let the pages on disk of records, which ascend, be there to be written to."""
+        self._ask(places, GAP_PAGES_MAX_IN_ORDER)  # again: the kernel may have had no memory before
         log, stride = self._log, int(self._place[STRIDE])
         places = np.ascontiguousarray(places)
         _advise(log.address, log.on_disk, stride, places, 1, MADV_POPULATE_WRITE)

@@ -22,12 +22,15 @@ import numpy.typing as npt
 
 from ..configs.errors import ResourceError, system_reason
 
-__all__ = ["MADV_POPULATE_WRITE", "MAP_NORESERVE", "PageFile", "release_pages"]
+__all__ = ["MADV_POPULATE_WRITE", "MAP_NORESERVE", "PageFile", "release_pages", "start_writing"]
 
 _MAP_FIXED = 0x10
 MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # known to Python from 3.13 on
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 _ALIGNED_BYTES = 64
+_REQUESTED_BYTES = 256 << 10
+"""So much is asked for at a time: kernels have a limit, and silently read no more."""
+_MADV_COLD = 20  # from Linux 5.4 on
 MADV_POPULATE_WRITE = 23  # from Linux 5.14 on
 _SYNC_FILE_RANGE_WRITE = 2
 _FALLOC_FL_KEEP_SIZE, _FALLOC_FL_PUNCH_HOLE = 1, 2
@@ -62,7 +65,7 @@ class PageFile:
             _map(address, nbytes, mmap.MAP_SHARED | _MAP_FIXED, self._fd, offset)
         except OSError as error:
             raise self._error(error) from None
-        _libc().madvise(address, nbytes, MADV_POPULATE_WRITE)  # else page by page; may be unknown
+        self.populate(address, nbytes)
 
     def take_over(self, address: int, offset: int, nbytes: int) -> None:
         """Let memory be pages of the file that hold what it holds; else as `back`."""
@@ -86,12 +89,28 @@ class PageFile:
 
     def start_writing(self, offset: int, nbytes: int) -> None:
         """Let the kernel begin to write pages that have changed; nothing waits for it."""
-        _libc().sync_file_range(self._fd, offset, nbytes, _SYNC_FILE_RANGE_WRITE)
+        start_writing(self._fd, offset, nbytes)
 
     def start_reading(self, address: int, nbytes: int) -> None:
-        """Let the kernel begin to read the pages of some mapped memory; nothing waits for it."""
-        start = address // mmap.PAGESIZE * mmap.PAGESIZE
-        _libc().madvise(start, address + nbytes - start, mmap.MADV_WILLNEED)
+        """Let the kernel begin to read the pages of some mapped memory; nothing waits for it.
+
+        It may leave some out for want of memory, and then all that follow of the same request.
+        """
+        stop = address + nbytes
+        for start in range(address // mmap.PAGESIZE * mmap.PAGESIZE, stop, _REQUESTED_BYTES):
+            size = min(_REQUESTED_BYTES, stop - start)
+            _libc().madvise(start, size, mmap.MADV_WILLNEED)
+
+    def let_go(self, address: int, nbytes: int) -> None:
+        """Let the kernel take the pages of some mapped memory before others."""
+        _libc().madvise(address, nbytes, _MADV_COLD)
+
+    def populate(self, address: int, nbytes: int) -> None:
+        """Let pages of mapped memory be there to be written to: else each is asked for when it is.
+
+        A kernel that does not know of it leaves them to that.
+        """
+        _libc().madvise(address, nbytes, MADV_POPULATE_WRITE)
 
     def words(self, count: int) -> npt.NDArray[np.uint64]:
         """Return zeroed memory as `array` does, uint64 (count,)."""
@@ -147,7 +166,7 @@ class PageFile:
             try:
                 os.posix_fallocate(fd, 0, nbytes)
                 _write_all(fd, content.data, 0)
-                _libc().sync_file_range(fd, 0, nbytes, _SYNC_FILE_RANGE_WRITE)
+                start_writing(fd, 0, nbytes)
                 mapping = mmap.mmap(fd, nbytes, prot=mmap.PROT_READ)
                 mapping.madvise(mmap.MADV_RANDOM)
                 return np.frombuffer(mapping, np.uint8, content.size)
@@ -189,6 +208,11 @@ def release_pages(words: npt.NDArray[np.uint64]) -> None:
     address = -(-words.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
     whole = (words.ctypes.data + words.nbytes - address) // mmap.PAGESIZE * mmap.PAGESIZE
     _libc().madvise(address, max(whole, 0), mmap.MADV_DONTNEED)
+
+
+def start_writing(fd: int, offset: int, nbytes: int) -> None:
+    """Let the kernel begin to write pages of a file that have changed; nothing waits for it."""
+    _libc().sync_file_range(fd, offset, nbytes, _SYNC_FILE_RANGE_WRITE)
 
 
 def _write_all(fd: int, content: memoryview, offset: int) -> None:

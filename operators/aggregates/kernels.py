@@ -20,6 +20,7 @@ __all__ = [
     "add_moments",
     "add_registers",
     "count_rows",
+    "merge_counts",
     "merge_floats",
     "merge_moments",
     "merge_registers",
@@ -44,6 +45,13 @@ def count_rows(counts: Any, slots: Any, validity: Any) -> None:
     else:
         for row in range(len(slots)):
             counts[slots[row]] += validity[row]
+
+
+@njit(cache=True, nogil=True)
+def merge_counts(counts: Any, slots: Any, counts_of: Any, others: Any) -> None:
+    """Add the counts of other groups."""
+    for row in range(len(slots)):
+        counts[slots[row]] += counts_of[others[row]]
 
 
 @njit(cache=True, nogil=True)

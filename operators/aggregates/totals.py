@@ -31,6 +31,7 @@ from .kernels import (
     add_floats,
     add_integers,
     count_rows,
+    merge_counts,
     merge_floats,
     merge_totals,
 )
@@ -63,7 +64,7 @@ class Count(Accumulator):
 
     def merge(self, state: State, slots: Slots, other: State, other_slots: Slots) -> None:
         """See `Accumulator.merge`."""
-        np.add.at(state["count"], slots, other["count"][other_slots])
+        merge_counts(state["count"], slots, other["count"], other_slots)
 
     def finish(self, state: State, slots: Slots) -> Column:
         """See `Accumulator.finish`."""

@@ -47,7 +47,7 @@ def test_pages_that_the_kernel_writes_now_and_then_are_not_too_much() -> None:
     disk = Disk()
     for _ in range(100):
         assert not disk.take(ROWS_MEASURED, written=STATE_BYTES)
-        assert not any(disk.take(ROWS_MEASURED) for _ in range(20))
+        assert not any(disk.take(ROWS_MEASURED) for _ in range(40))
 
 
 def test_a_page_written_for_each_row_is_too_much_in_the_end() -> None:
