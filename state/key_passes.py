@@ -81,11 +81,15 @@ class KeyPasses:
             hashes: of the keys, uint64 (n,).
             keys: n of them.
         """
-        for rows, places in self._fetcher.pieces(self._places(hashes)):
-            _confirm(self._place, hashes, keys.address, keys.nulls, rows, places)
+        for rows, places in self._fetcher.pieces(self.places(hashes)):
+            self.confirm(hashes, keys, rows, places)
             yield rows, places
 
-    def _places(self, hashes: Hashes) -> Slots:
+    def confirm(self, hashes: Hashes, keys: PackedKeys, rows: Slots, places: Slots) -> None:
+        """Let those places be -1 whose record is not that of the row's key."""
+        _confirm(self._place, hashes, keys.address, keys.nulls, rows, places)
+
+    def places(self, hashes: Hashes) -> Slots:
         """Return what `PageFetcher.places` does, by a pass over the index."""
         parts = np.empty(len(hashes), np.int64)
         buckets, ranks = self._table.buckets, self._table.ranks

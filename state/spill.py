@@ -19,6 +19,7 @@ from ..transport.wire.batch import Batch
 from ..transport.wire.codec import decode, encode_into, message_size
 from ..transport.wire.messages import WorkerMessage
 from ..transport.wire.types import Schema
+from .page_file import start_writing
 
 PAGE_BYTES = 64 << 20
 """About the size of one file, which is freed when all of its batches have been read."""
@@ -94,6 +95,17 @@ class SpillFile:
         page.end += length
         page.live += 1
         return record
+
+    def start_writing(self) -> None:
+        """Let the kernel begin to write the newest file to the disk; nothing waits for it."""
+        page = self._pages.get(self._newest)
+        if page is not None:
+            start_writing(page.file.fileno(), 0, page.end)
+
+    def start_reading(self, record: SpillRecord) -> None:
+        """Let the kernel begin to read a batch; nothing waits for it."""
+        file = self._pages[record.page].file
+        os.posix_fadvise(file.fileno(), record.offset, record.length, os.POSIX_FADV_WILLNEED)
 
     def look(self, record: SpillRecord) -> Batch:
         """Return a copy of a batch, which stays here; another thread may append meanwhile."""

@@ -32,7 +32,7 @@ from .keys import virtual_node_of
 from .log import ChunkLog
 from .node_transfer import import_nodes
 from .page_fetching import PageFetcher
-from .records import RecordLayout
+from .records import PackedKeys, RecordLayout
 from .segments import RecordChunks
 from .store_values import StoreValues
 
@@ -160,6 +160,17 @@ class KeyedStore(StoreValues):
         packed = self.layout.pack(keys)
         return self._find_or_insert(hashes, packed.address, packed.nulls)
 
+    def slots_at(self, places: Slots, hashes: Hashes, keys: Batch) -> Slots:
+        """Return what `slots` does, where `places_in_passes` has told the records before.
+
+        Their pages are not fetched, see `passed`. The first argument is overwritten.
+        """
+        packed = self.layout.pack(keys)
+        rows = np.arange(len(hashes))
+        self._passes.confirm(hashes, packed, rows, places)
+        self._insert_lacking(places, rows, hashes, packed)
+        return places
+
     def update(self, hashes: Hashes, keys: Batch, updates: Sequence[FieldUpdate]) -> Slots:
         """Do what `slots` does, and update fields for each row; after an error, for some rows."""
         packed = self.layout.pack(keys)
@@ -195,7 +206,11 @@ class KeyedStore(StoreValues):
         return slot
 
     def _find_or_insert(
-        self, hashes: Hashes, address: int, nulls: Nulls, updates: Slots | None = None
+        self,
+        hashes: Hashes,
+        address: int,
+        nulls: Nulls,
+        updates: Slots | None = None,
     ) -> Slots:
         slots = np.empty(len(hashes), np.int64)
 
@@ -222,14 +237,20 @@ class KeyedStore(StoreValues):
         """
         packed = self.layout.pack(keys)
         for rows, slots in self._passes.over(hashes, packed):
-            lacking = np.flatnonzero(slots < 0)
-            if len(lacking):
-                new = rows[lacking]
-                words = packed.words[new]
-                nulls = packed.nulls[new] if len(packed.nulls) else _NO_NULLS
-                slots[lacking] = self._find_or_insert(hashes[new], words.ctypes.data, nulls)
-            self.note(slots)
+            self._insert_lacking(slots, rows, hashes, packed)
             yield rows, slots
+
+    def _insert_lacking(
+        self, slots: Slots, rows: Slots, hashes: Hashes, packed: PackedKeys
+    ) -> None:
+        """Make records for the keys of rows whose slots are -1; note all of them."""
+        lacking = np.flatnonzero(slots < 0)
+        if len(lacking):
+            new = rows[lacking]
+            words = packed.words[new]
+            nulls = packed.nulls[new] if len(packed.nulls) else _NO_NULLS
+            slots[lacking] = self._find_or_insert(hashes[new], words.ctypes.data, nulls)
+        self.note(slots)
 
     def find(self, hashes: Hashes, keys: Batch) -> Slots:
         """Return the record of each key, -1 where there is none: int64 (n,).
@@ -309,10 +330,19 @@ class KeyedStore(StoreValues):
         """
         return self._fetcher.regions(places)
 
+    def places_in_passes(self, hashes: Hashes) -> Slots:
+        """Return what `places` does, by a pass over the index, which may be on the disk, too."""
+        return self._passes.places(hashes)
+
     @property
     def first_records(self) -> list[int]:
         """The first record of each of its chunks: no other store of the log has one in them."""
         return [extent.first for extent in self._chunks.extents]
+
+    @property
+    def region_pages(self) -> int:
+        """How many pages a region has."""
+        return self._fetcher.region_pages
 
     def passed(self, regions: Iterable[int]) -> Iterator[int]:
         """Yield regions in their order, most records of which are about to be changed.

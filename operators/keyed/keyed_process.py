@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .compiled_rows import CompiledRows
     from .handles import TimerHandle
     from .keyed_state import KeyedState, TimerCall
+    from .stored_parts import StoredParts
     from .translation import Translation
 
     Slots = npt.NDArray[np.int64]
@@ -256,10 +257,8 @@ class Keyed(SealedKeys):
 
     def _opened(self) -> InstanceContext:
         if self._context is None:
-            msg = (
-                f"{type(self).__name__}.open does not call super().open(context), so it has no"
-                " state"
-            )
+            name = type(self).__name__
+            msg = f"{name}.open does not call super().open(context), so it has no state"
             raise UsageError(msg)
         return self._context
 
@@ -374,9 +373,9 @@ class KeyedProcess(Keyed, Process):
             cls._translation = translate(cls.__name__, cls.on_row, cls.declared)
 
     @property
-    def bytes_gathered_max(self) -> int:
-        """How many bytes of rows `take_rows` is to be given at once; 0: state is in memory."""
-        return 0 if self._state is None else self._state.parts.bytes_gathered_max
+    def stored_parts(self) -> StoredParts | None:
+        """How `take_rows` divides rows by where their state lies; None before the first ones."""
+        return None if self._state is None else self._state.parts
 
     def take_rows(self, batch: Batch, out: Output) -> None:
         """Call `on_batch`: for parts of rows, by where their state lies, if that is on the disk."""

@@ -107,7 +107,14 @@ class KeyedState:
             which for which, timer in enumerate(self._timers) if timer.declaration.clock == "event"
         ]
         self._touched: list[Slots] = []
-        self.parts = StoredParts(self.store, self._keys, self._begin_part, self.settle)
+        self.parts = StoredParts(
+            context.operator_id,
+            context.state_budget,
+            self.store,
+            self._keys,
+            self._begin_part,
+            self.settle,
+        )
         self._sealed: Epochs[int] = Epochs()  # up to when was freed
         self._key_class = _key_class(self._keys)
 
@@ -401,6 +408,7 @@ class KeyedState:
         """Go back to the state of a seal; raise ValueError if there is none."""
         self.cursor[0] = None
         self._touched = []
+        self.parts.forget()
         self._freed_until_ns = self._sealed.back_to(epoch)
         slots = self.store.roll_back(epoch)
         for handle in self._with_entries:

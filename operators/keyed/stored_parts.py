@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from ...state.disk_traffic import ROWS_MEASURED
-from ...state.keys import hash_keys
+from ...state.keys import hash_keys, stable_partition
+from ...state.region_runs import RegionRuns
+from ...transport.wire.batch import Batch
 
 if TYPE_CHECKING:
+    from ...state.budget import StateBudget
     from ...state.store import KeyedStore
-    from ...transport.wire.batch import Batch
 
 __all__ = ["StoredParts"]
 
 Slots = npt.NDArray[np.int64]
 
 _PASS_ROWS_MIN = 256
+_JOINED_ROWS = 1 << 15
+_RUN_BYTES = 1 << 16
+"""What the headers take of rows that are put off."""
+_NEW = -1
+"""The region of keys without a record."""
 _GATHERED_BYTES_MAX = 1 << 30
 """Of rows for a pass, which are one batch: a column of it holds at most 2 GiB of text."""
 
@@ -28,6 +37,8 @@ class StoredParts:
     """Divides rows by where the records of their keys lie, once these come from the disk.
 
     Args:
+        operator: its id.
+        budget: the worker's.
         store: the records.
         keys: the key columns of the rows.
         begin: is called with the rows of a part and their records, before they are taken.
@@ -36,6 +47,8 @@ class StoredParts:
 
     def __init__(
         self,
+        operator: str,
+        budget: StateBudget,
         store: KeyedStore,
         keys: Sequence[str],
         begin: Callable[[Batch, Slots], None],
@@ -44,12 +57,17 @@ class StoredParts:
         self._store, self._keys = store, keys
         self._begin, self._settle = begin, settle
         self._set_aside_bytes = 0
+        self._runs = RegionRuns(operator, budget)
 
     def of(self, batch: Batch) -> Iterator[tuple[Batch, Slots | None]]:
         """Yield rows in parts, and their records if these come from the disk: int64 (n,).
 
-        Rows of one key keep their order.
+        Rows of one key keep their order, and follow those that were put off.
         """
+        if self._runs.rows:
+            with self._store.traffic.measured(self._runs.rows.total() + batch.num_rows):
+                yield from self._with_put_off(batch)
+            return
         if not self._store.spills or not batch.num_rows:
             yield batch, None
             return
@@ -75,6 +93,65 @@ class StoredParts:
             yield part, slots
             self._settle()
 
+    def put_off(self, batch: Batch) -> bool:
+        """Let rows wait on the disk until the next call of `of`.
+
+        Returns: whether there is room for them.
+        """
+        growth_bytes = self._store.growth_bytes(batch.num_rows)
+        if not self._runs.has_room(batch.nbytes + _RUN_BYTES, growth_bytes):
+            return False
+        for region, rows in self._by_region(batch).items():
+            self._runs.append(region, rows)
+        self._runs.start_writing()
+        return True
+
+    def _by_region(self, batch: Batch) -> dict[int, Batch]:
+        """Return the rows of each region, with their places; `_NEW`: of keys without a record."""
+        hashes, _ = hash_keys(batch, self._keys)
+        places = self._store.places_in_passes(hashes)
+        regions = self._store.regions(places)
+        first = int(regions.min(initial=0))
+        order, counts = stable_partition(regions - first, int(regions.max(initial=0)) - first + 1)
+        ends = np.cumsum(counts).tolist()
+        ordered = batch.take(order).with_column(_name_beside(batch), places[order])
+        return {
+            first + number: ordered.slice(ends[number] - count, ends[number])
+            for number, count in enumerate(counts.tolist())
+            if count
+        }
+
+    def _with_put_off(self, batch: Batch) -> Iterator[tuple[Batch, Slots]]:
+        """Yield the rows that were put off and those of a batch, region by region."""
+        own = self._by_region(batch) if batch.num_rows else {}
+        rows = self._runs.rows + Counter({region: one.num_rows for region, one in own.items()})
+        pages = self._store.region_pages
+        dense = sorted(one for one, count in rows.items() if one != _NEW and count >= pages)
+        for region, following in zip(self._store.passed(dense), (*dense, None)[1:], strict=True):
+            for part, places in self._of_region(region, own, following):
+                hashes, _ = hash_keys(part, self._keys)
+                slots = self._store.slots_at(places, hashes, part.select(self._keys))
+                self._begin(part, slots)
+                yield part, slots
+                self._settle()
+        for region in sorted({*rows}.difference(dense), reverse=True):
+            for part, _ in self._of_region(region, own):
+                yield from self._passes(part)
+        self._runs.close()
+
+    def _of_region(
+        self, region: int, own: Mapping[int, Batch], following: int | None = None
+    ) -> Iterator[tuple[Batch, Slots]]:
+        """Yield the rows of a region that were put off, then those in memory, and their places."""
+        last = (own[region],) if region in own else ()
+        for part in _joined(chain(self._runs.of(region, following), last)):
+            *names, place = part.schema.names
+            yield part.select(names), part.column(place).data.copy()
+
+    def forget(self) -> None:
+        """Forget the rows that were put off."""
+        self._runs.close()
+
     @property
     def bytes_gathered_max(self) -> int:
         """How many bytes of rows may wait for a pass; 0 unless records come from the disk.
@@ -88,6 +165,26 @@ class StoredParts:
         return self._set_aside_bytes if self._store.traffic.is_heavy else 0
 
     def close(self) -> None:
-        """Give the memory back that was set aside."""
+        """Forget the rows that were put off, and give the memory back that was set aside."""
+        self.forget()
         self._store.give_back(self._set_aside_bytes)
         self._set_aside_bytes = 0
+
+
+def _name_beside(batch: Batch) -> str:
+    """Return a name for a column that no column of a batch has."""
+    return "#" + max(batch.schema.names, key=len)
+
+
+def _joined(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Yield the same rows in batches that are not small: a pass has fixed costs, too."""
+    found: list[Batch] = []
+    rows = 0
+    for batch in batches:
+        found.append(batch)
+        rows += batch.num_rows
+        if rows >= _JOINED_ROWS:
+            yield Batch.concat(found)
+            found, rows = [], 0
+    if found:
+        yield Batch.concat(found)

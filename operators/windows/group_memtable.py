@@ -3,7 +3,7 @@
 Each group on the disk that a row changes costs a page read and a page written, if rows are taken
 one batch at a time: keys are met at random. So once groups lie on the disk, rows are first added to
 groups in memory, as many as a part of the budget holds; frequent ones stay there. When it is full,
-they are written behind one another, as deltas that wait (`DeltaRuns`), and in the end merged into
+they are written behind one another, as deltas that wait (`RegionRuns`), and in the end merged into
 the groups on the disk in the order in which these lie: the disk is read and written from one end to
 the other, each page once for all of its deltas.
 
@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 from ...state.budget import SETTING, StateBudget
 from ...state.keys import stable_partition
+from ...state.region_runs import RegionRuns
 from ...transport.wire.batch import Batch
-from .delta_runs import DeltaRuns
 from .deltas import deltas_of
 from .group_state import NEW
 from .grouping import SLICE
@@ -130,7 +130,8 @@ class GroupMemtable:
         make: Callable[[StateBudget], GroupState],
     ) -> None:
         self._stored, self._nbytes = stored, nbytes
-        self._runs = DeltaRuns(context.operator_id, context.state_budget)
+        self._runs = RegionRuns(context.operator_id, context.state_budget)
+        self._earliest_put_off: int | None = None
         self._budget = StateBudget(2 * nbytes + _BEYOND_BYTES)  # `has_room` is asked before
         self.groups = make(self._budget)
 
@@ -181,17 +182,18 @@ class GroupMemtable:
     @property
     def earliest_slice(self) -> int | None:
         """The earliest slice of which rows wait; None if none do."""
-        known = (*self.groups.slices, self._runs.earliest_slice)
+        known = (*self.groups.slices, self._earliest_put_off)
         return min((one for one in known if one is not None), default=None)
 
     @property
     def may_put_off(self) -> bool:
-        """Whether its groups may wait on the disk, where they are merged later: see `DeltaRuns`."""
+        """Whether its groups may wait on the disk to be merged later: see `RegionRuns`."""
         beside = self._stored.growth_bytes(len(self.groups))  # for which records go to the disk
         return self._runs.has_room(self._budget.used_bytes, beside)
 
     def put_off(self) -> Iterator[Batch]:
         """Let all groups wait on the disk; yield those that are new there, as `emptied` does."""
+        self._earliest_put_off = self.earliest_slice
         own = _Sorted.of(self.groups, self._stored)
         for regions in own.together():
             deltas = self._deltas(own, [region for region, _ in regions])
@@ -203,6 +205,7 @@ class GroupMemtable:
                     yield of_region
                 else:
                     self._runs.append(region, of_region)
+        self._runs.start_writing()
         self.groups.clear()
 
     def emptied(self) -> Iterator[Batch]:
@@ -212,12 +215,16 @@ class GroupMemtable:
             group the earlier ones first.
         """
         own = _Sorted.of(self.groups, self._stored)
-        for region in self._stored.passed({*own.regions, *self._runs} - {NEW}):
-            waiting = self._runs.of(region)
+        regions = sorted({*own.regions, *self._runs} - {NEW})
+        for region, following in zip(
+            self._stored.passed(regions), (*regions, None)[1:], strict=True
+        ):
+            waiting = self._runs.of(region, following)
             if region in own.regions:
                 waiting = chain(waiting, [self._deltas(own, [region])])
             yield from _joined(waiting)
         self._runs.close()  # new groups may need the room on the disk
+        self._earliest_put_off = None
         if NEW in own.regions:
             yield self._deltas(own, [NEW])
         self.groups.clear()

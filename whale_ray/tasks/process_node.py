@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..configs.errors import InputError, UsageError
 from ..operators.groupings import Grouping
@@ -23,6 +24,9 @@ from .nodes import Node
 from .predecessors import Predecessors
 from .process_output import make_output
 from .process_state import ProcessState, divided_rows
+
+if TYPE_CHECKING:
+    from ..operators.keyed.stored_parts import StoredParts
 
 _LAST = object()
 
@@ -113,7 +117,7 @@ class ProcessNode(Node):
         elif not gathers:
             self._take_now(port, batch)
         elif not self._may_gather:
-            self._take_gathered()
+            self._take_or_put_off()
 
     def _take_now(self, port: int, batch: Batch) -> None:
         with self._output.during(common_time(batch), batch.origin_ns), self.guard(batch):
@@ -123,13 +127,23 @@ class ProcessNode(Node):
     @property
     def _bytes_gathered_max(self) -> int:
         """How many bytes of rows are gathered for a pass over the state; 0 if none are."""
-        process = self._process
-        return process.bytes_gathered_max if isinstance(process, KeyedProcess) else 0
+        parts = self._stored_parts
+        return 0 if parts is None else parts.bytes_gathered_max
+
+    @property
+    def _stored_parts(self) -> StoredParts | None:
+        return self._process.stored_parts if isinstance(self._process, KeyedProcess) else None
 
     @property
     def _may_gather(self) -> bool:
         """Whether what has been gathered may wait for more."""
         return self._gathered.waits(self._clock.monotonic_ns(), self._bytes_gathered_max)
+
+    def _take_or_put_off(self) -> None:
+        """Hand over what was gathered, or let it wait on the disk if it may wait any longer."""
+        parts, is_due = self._stored_parts, self._gathered.is_due(self._clock.monotonic_ns())
+        if is_due or parts is None or not self._gathered.put_off(parts.put_off):
+            self._take_gathered()
 
     def _take_gathered(self) -> None:
         """Hand over the rows that were gathered, then the watermark that came with them."""
@@ -261,6 +275,8 @@ class ProcessNode(Node):
         wall_ns = self._clock.wall_ns()
         if wall_ns < deadline_ns:
             return False
+        if self._gathered.are_put_off:  # where they wait depends on what records there are
+            self._take_gathered()
         with self._output.during(self._after_watermark(), 0), self.guard():
             call_method(self._process.on_deadline, wall_ns, self._output)
         self._note_waiting(self._output.waiting_rows)

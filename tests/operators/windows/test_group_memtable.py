@@ -20,12 +20,12 @@ from tests.operators.windows.test_aggregate_windows import TIMES, US, WINDOWS
 from whale_ray.configs.errors import BadRowError
 from whale_ray.operators.windows.aggregate_windows import AggregateWindows
 from whale_ray.operators.windows.aggregation import Aggregation
-from whale_ray.operators.windows.delta_runs import DeltaRuns
 from whale_ray.operators.windows.group_memtable import GroupMemtable
 from whale_ray.operators.windows.group_state import GroupState
 from whale_ray.operators.windows.specifications import TimeWindow
 from whale_ray.state.budget import StateBudget
 from whale_ray.state.disk_traffic import DiskTraffic, Moved
+from whale_ray.state.region_runs import RegionRuns
 from whale_ray.testing import instance_context
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.types import Schema
@@ -90,7 +90,7 @@ def test_windows_are_those_of_a_model_though_rows_wait(
     with (
         mock.patch.object(GroupState, "spills", True),
         mock.patch.object(GroupMemtable, "has_room", side_effect=cycle([not puts_off, True])),
-        mock.patch.object(DeltaRuns, "has_room", return_value=puts_off),
+        mock.patch.object(RegionRuns, "has_room", return_value=puts_off),
     ):
         process.open(context)
         for number, (events, watermark_ns) in enumerate(batches):

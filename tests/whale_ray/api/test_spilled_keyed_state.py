@@ -11,8 +11,10 @@ import pytest
 
 import whale_ray as whale
 from whale_ray import state
+from whale_ray.operators.keyed import stored_parts
 from whale_ray.operators.keyed.stored_parts import StoredParts
 from whale_ray.state.disk_traffic import DiskTraffic
+from whale_ray.tasks.gathered_rows import GatheredRows
 from whale_ray.transport.wire.batch import Batch
 
 KEYS, ROWS = 24_000, 50_000
@@ -110,3 +112,24 @@ def test_state_on_the_disk_changes_no_result(
         assert results(process, 1 << 20, ordered=ordered) == in_memory
         assert bool(passes) == comes_from_disk
     assert in_memory.total() >= ROWS
+
+
+def test_rows_that_wait_on_the_disk_for_a_pass_change_no_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Passes are never due, so that rows wait until there is no more room on the disk for them."""
+    in_memory = results(Columns, IN_MEMORY, ordered=False)
+    put_off: list[bool] = []
+    put_off_of = StoredParts.put_off
+
+    def noted(self: StoredParts, batch: Batch) -> bool:
+        put_off.append(put_off_of(self, batch))
+        return put_off[-1]
+
+    monkeypatch.setattr(StoredParts, "put_off", noted)
+    monkeypatch.setattr(StoredParts, "bytes_gathered_max", 1)
+    monkeypatch.setattr(GatheredRows, "is_due", lambda *_: False)
+    monkeypatch.setattr(DiskTraffic, "is_heavy", True)
+    monkeypatch.setattr(stored_parts, "_RUN_BYTES", 0)
+    assert results(Columns, 1 << 20, ordered=False) == in_memory
+    assert True in put_off

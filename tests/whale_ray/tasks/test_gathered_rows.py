@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import whale_ray as whale
 from whale_ray.tasks.gathered_rows import GatheredRows
@@ -13,7 +15,7 @@ from whale_ray.transport.wire.batch import Batch
 
 
 def rows(*numbers: int) -> Batch:
-    return Batch.from_pydict({"n": list(numbers)})
+    return Batch.from_pydict({"n": list(numbers)}, whale.Schema.of(n="int64"))
 
 
 def test_rows_wait_as_long_as_the_last_pass_took_and_the_watermark_with_them() -> None:
@@ -57,7 +59,25 @@ class SlowOnDisk(whale.KeyedProcess):
     """Says that its state is on the disk; each pass takes a millisecond."""
 
     clock = VirtualClock()
-    bytes_gathered_max = 10_000
+
+    def __init__(self, *, takes: bool = False) -> None:
+        self._put_off: list[Batch] = []
+        self._takes = takes
+
+    @property
+    def stored_parts(self) -> Any:
+        """What a pass takes, in place of what divides rows by where their state lies."""
+        return SimpleNamespace(bytes_gathered_max=10_000, put_off=self.put_off)
+
+    def put_off(self, batch: Batch) -> bool:
+        if self._takes:
+            self._put_off.append(batch)
+        return self._takes
+
+    def take_rows(self, batch: Batch, out: Any) -> None:
+        batches, self._put_off = [*self._put_off, batch], []
+        for one in batches:
+            self.on_batch(one, out)
 
     def on_batch(self, batch: Batch, out: Any) -> None:
         self.slots(batch)
@@ -119,6 +139,70 @@ def test_rows_and_watermark_that_were_gathered_come_before_a_marker_an_idle_inpu
     expected = gathered(300)
     node.end()
     assert told.seen == [*expected, "end"]
+
+
+def node_of(process: SlowOnDisk, told: Told) -> ProcessNode:
+    """Return the node of a process whose first rows have come, so that the next are gathered."""
+    context = replace(instance_context(clock=SlowOnDisk.clock), keys=(("n",),))
+    node = ProcessNode(
+        context, 0, process, [told], None, 1, False, True, remake=SlowOnDisk, groupings=()
+    )
+    node.accept(0, 0, rows(0))
+    node.accept(0, 0, rows(1))
+    node.empty_for_marker()  # the pass takes a millisecond
+    assert told.seen == [0, 1]
+    told.seen.clear()
+    return node
+
+
+def test_rows_for_which_there_is_no_memory_wait_elsewhere_until_the_pass() -> None:
+    told = Told()
+    node, clock = node_of(SlowOnDisk(takes=True), told), SlowOnDisk.clock
+    for more in ([2], []):
+        node.accept(0, 0, rows(*range(300, 600)))
+        node.advance(7)
+        node.accept(0, 0, rows(*range(600, 900)))
+        for number in more:
+            node.accept(0, 0, rows(number))
+        node.update_metrics()
+        assert (told.seen, node.metrics.buffered_rows) == ([], 600 + len(more))
+        assert not node.poll(clock.monotonic_ns())
+        due_ns = node.due_ns(clock.monotonic_ns())
+        assert due_ns is not None
+        clock.sleep_ns(due_ns - clock.monotonic_ns())
+        assert node.poll(clock.monotonic_ns())
+        assert told.seen == [*range(300, 900), *more, "up to 7"]
+        node.update_metrics()
+        assert node.metrics.buffered_rows == 0
+        told.seen.clear()
+    node.accept(0, 0, rows(*range(300)))
+    clock.sleep_ns(3_000_000)
+    node.accept(0, 0, rows(*range(300, 600)))  # the pass is due: nothing waits any longer
+    assert told.seen == [*range(600)]
+
+
+def test_rows_that_wait_elsewhere_come_before_others_of_other_columns_and_before_a_deadline() -> (
+    None
+):
+    told, process = Told(), SlowOnDisk(takes=True)
+    node = node_of(process, told)
+
+    def on_deadline(_: int, out: Any) -> None:
+        out.emit({"n": [-1]})
+
+    node.accept(0, 0, rows(*range(300)))
+    node.accept(0, 0, Batch.from_pydict({"n": [3], "more": ["a"]}))
+    assert told.seen == [*range(300)]
+    node.empty_for_marker()
+    told.seen.clear()
+    node.accept(0, 0, rows(*range(300)))
+    assert told.seen == []
+    with (  # as a timer that is due
+        mock.patch.object(process, "deadline_ns", process.clock.wall_ns),
+        mock.patch.object(process, "on_deadline", on_deadline),
+    ):
+        assert node.poll(process.clock.monotonic_ns())
+    assert told.seen == [*range(300), -1]
 
 
 def test_rows_of_other_columns_are_not_joined_with_those_that_wait() -> None:
