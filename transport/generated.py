@@ -45,8 +45,9 @@ _OF_LOOPS: dict[str, object] = {**_OPTIONS, "boundscheck": False, "error_model":
 _OF_HELPERS: dict[str, object] = {**_OPTIONS, "forceinline": True}
 """An array is passed as seven numbers, so a call for each row took a quarter of a look-up of text;
 and what is constant in a call, as the size of a text, is so in the helper."""
-_OF_ROWS: dict[str, object] = {"nogil": True, "boundscheck": False}
-"""Of a user's code for a row: it may make arrays, and to divide by zero is an error of Python's."""
+_OF_ROWS: dict[str, object] = {"nogil": True, "boundscheck": True}
+"""Of a user's code for a row: it may make arrays, and to divide by zero is an error of Python's, as
+is a place beyond an array. That is checked in no measurable time, and could end the process."""
 _KEPT_MAX = 1_000
 """How many functions are kept: each has some 100 KB in files."""
 _LOADED_MAX = 64
@@ -75,7 +76,7 @@ def compile_text(
         helpers: functions of the text that the function calls.
         keep: whether to keep it: the text tells all that its machine code depends on.
         of_rows: whether it is a user's code for a row, which may make arrays, and raises what
-            Python does if it divides by zero.
+            Python does if it divides by zero or reads beyond an array.
 
     Raises:
         NumbaError: numba refuses it.

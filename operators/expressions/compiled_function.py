@@ -19,7 +19,7 @@ from .function_parts import as_function, codes, fingerprint_of, is_dispatcher, o
 
 __all__ = ["CompiledFunction", "first_reason"]
 
-_COMPILED_AS = "with integers that wrap,"
+_COMPILED_AS = "with integers that wrap and places in arrays that are checked,"
 """How functions are compiled, as far as it changes what they compute."""
 _INPUT_OUTPUT = ("print", "input", "open", "exec", "eval")
 _CHANGING_MODULES = ("random", "numpy.random", "time", "datetime", "os", "sys", "secrets")
@@ -105,7 +105,8 @@ class CompiledFunction:
     def dispatcher(self) -> Any:
         """What numba calls, made when first asked for; like columns, it wraps and divides by zero.
 
-        The user's own, if there is one, keeps its options, and raises if these do not say else.
+        A place beyond an array raises: what is there may be anything, or end the process. The
+        user's own, if there is one, keeps its options, and raises if these do not say else.
         """
         if self._dispatcher is None:
             from ...transport.compiling import njit
@@ -113,7 +114,10 @@ class CompiledFunction:
 
             self._compiled_of = fingerprint_of(self.function)
             self._dispatcher = njit(
-                nogil=True, error_model="numpy", pipeline_class=WrappingCompiler
+                nogil=True,
+                error_model="numpy",
+                boundscheck=True,
+                pipeline_class=WrappingCompiler,
             )(self.function)
         return self._dispatcher
 

@@ -91,6 +91,15 @@ def test_what_it_raises_in_an_aggregate_names_that(mode: str) -> None:
         whale.run(topology, settings={"runtime.pipelines": mode})
 
 
+def test_a_place_beyond_an_array_is_an_error() -> None:
+    """Reading there, numba returns what lies behind the array, or ends the process."""
+    prices = np.array([1.5, 2.5])
+    priced = whale.compiled(lambda at: prices[at])
+    assert priced("x").evaluate(Batch.from_pydict({"x": [1, 0]})).to_pylist() == [2.5, 1.5]
+    with pytest.raises(IndexError):
+        priced("x").evaluate(Batch.from_pydict({"x": [1, 2]}))
+
+
 def test_columns_are_counted_and_numbers_are_constants() -> None:
     add = whale.compiled(lambda a, b: a + b)
     batch = Batch.from_pydict({"x": np.array([1, 2])})

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 import whale_ray as whale
 from whale_ray import state
 from whale_ray.api.submission import run
-from whale_ray.errors import TopologyError, UsageError
+from whale_ray.errors import TopologyError, UsageError, UserFunctionError
 
 LEAST = -(2**63)
 
@@ -148,6 +149,20 @@ def test_what_has_no_such_value_is_refused_with_its_row(
     with pytest.raises(UsageError, match=r"has no value .* fit its column, at ") as caught:
         results(process, [fits, {**GOOD, **bad}])
     assert f" at {{n={bad.get('n', 9)}," in str(caught.value)
+
+
+PRICES = np.array([1, 2])
+
+
+def priced(self: Any, row: Any, out: Any) -> None:
+    out.emit_row(a=PRICES[row.b])
+
+
+def test_a_place_beyond_an_array_is_an_error() -> None:
+    process = class_of(whale.compiled(priced), {"a": "int64"})
+    assert results(process, [{**GOOD, "b": 1}]) == [{"a": 2}]
+    with pytest.raises(UserFunctionError, match="IndexError"):
+        results(process, [GOOD])
 
 
 def has_no_value(self: Any, row: Any, out: Any) -> None:
