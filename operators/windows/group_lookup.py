@@ -81,9 +81,8 @@ class GroupLookup:
         return slots
 
     def forget(self) -> None:
-        """Forget slots: those of a sealed store must be looked up before they are written to."""
-        self._cache.forget()
+        """Forget slots: of freed slices, which may come back, or of a sealed store.
 
-    def start_anew(self) -> None:
-        """Forget all: slices that were freed may come back."""
-        self._cache = SlotCache(self._keys)
+        Those of a sealed store must be looked up before they are written to.
+        """
+        self._cache.forget()

@@ -256,7 +256,7 @@ class GroupState:
         """Drop all groups, or those of slices before one; slices that were freed may come back."""
         for slice_ in [one for one in self.slices if before is None or one < before]:
             self.free(slice_)
-        self._lookup.start_anew()
+        self._lookup.forget()
 
     # -- accumulators -------------------------------------------------------------------------
 

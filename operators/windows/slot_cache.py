@@ -5,8 +5,8 @@ hashes, which holds for a single column of up to eight bytes (but for instants t
 cannot tell, see `exact_hashes_within`), and for no column at all. Other keys, and null, are looked
 up in the index every time.
 
-Where most rows miss, since there are more keys than entries and none is frequent, the cache costs
-more than it saves: it is bypassed for a while, each time for longer.
+Where many rows miss, since there are more keys than entries, the cache costs more than it saves: it
+is bypassed for a while, each time for longer.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ __all__ = ["SlotCache"]
 Int64s = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
-_ENTRIES_MIN, _ENTRIES_MAX = 1 << 10, 1 << 18
-_ENTRIES_FOR_COLLISIONS, _MISSED_PART = 1 << 14, 64
-"""Of a hundred keys some share an entry, and miss in every batch: more entries tell them apart."""
-
+_ENTRIES_MIN, _ENTRIES_MAX = 1 << 10, 1 << 14
+"""At most what a second-level cache holds: beyond it, an entry is as far away as an index."""
+_MISSED_PART = 64
+"""If more than this part miss, there are more entries: of a hundred keys some share one."""
+_PAUSED_PART = 8
+"""If more than this part of the rows miss, it is bypassed: a miss costs what several hits save."""
 _PAUSE_MAX = 64
 """For how many batches the cache is bypassed at most."""
 _HASH, _SLICE, _SLOT = 0, 1, 2
@@ -55,7 +57,7 @@ class SlotCache:
         self._column = fields[0].name if fields else None
         self._exact_within = _exact_within([field.type for field in fields])
         self._entries = np.full((_ENTRIES_MIN, 4), -1, np.int64)
-        self._pause = 1  # in batches, once most rows of one miss
+        self._pause = 1  # in batches, once many rows of one miss
         self._paused = 0  # so many batches from now on
 
     def look_up(self, slices: Int64s, hashes: Hashes, keys: Batch) -> tuple[Int64s, Int64s] | None:
@@ -98,10 +100,9 @@ class SlotCache:
     def _adapt(self, rows: int, missed: int) -> None:
         """Take more entries, or pass the cache over for a while, if too many rows have missed."""
         entries = len(self._entries)
-        collide = missed > rows // _MISSED_PART and entries < _ENTRIES_FOR_COLLISIONS
-        if collide or (missed > entries // 4 and entries < _ENTRIES_MAX):
-            self._entries = np.full((4 * len(self._entries), 4), -1, np.int64)
-        elif 2 * missed > rows:
+        if missed > rows // _MISSED_PART and entries < _ENTRIES_MAX:
+            self._entries = np.full((4 * entries, 4), -1, np.int64)
+        elif missed > rows // _PAUSED_PART:
             self._paused, self._pause = self._pause, min(2 * self._pause, _PAUSE_MAX)
         else:
             self._pause = 1
