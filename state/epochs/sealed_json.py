@@ -18,7 +18,7 @@ from typing import Any
 
 from ...configs.errors import DamagedCheckpointError, InputError
 
-__all__ = ["seal", "unseal"]
+__all__ = ["fault_of", "seal", "unseal"]
 
 
 def seal(kind: str, version: int, content: object) -> bytes:
@@ -37,6 +37,15 @@ def seal(kind: str, version: int, content: object) -> bytes:
     body = text.encode() + b"\n"
     head = {"whale-ray": kind, "version": version, "nbytes": len(body), "crc32": zlib.crc32(body)}
     return json.dumps(head).encode() + b"\n" + body
+
+
+def fault_of(content: object) -> str:
+    """Return why a content cannot be sealed; "" if it can."""
+    try:
+        json.dumps(content, allow_nan=False, default=_plain)
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return ""
 
 
 def unseal(kind: str, version: int, data: bytes, name: str) -> Any:

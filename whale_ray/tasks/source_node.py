@@ -21,6 +21,7 @@ from ..operators.process import InstanceContext
 from ..operators.snapshots import OperatorSnapshot
 from ..operators.sources.base import SourceReader
 from ..operators.split_event_times import SplitEventTimes
+from ..state.epochs.sealed_json import fault_of
 from ..state.watermarks import WATERMARK_END, WATERMARK_IDLE, WATERMARK_NONE
 from ..transport.wire.batch import Batch
 from .flow import Downstream, WatermarkBoard
@@ -151,6 +152,14 @@ class SourceNode(Node):
                 f"source {self.context.operator_id!r} says no position, so its job can have no"
                 f" checkpoints: give {type(self._reader).__name__} position() and its source"
                 " open_at(), or run the job without checkpoints"
+            )
+            raise UsageError(msg)
+        fault = fault_of(position)
+        if fault:  # else every checkpoint would fail, and the job could not end
+            msg = (
+                f"source {self.context.operator_id!r}: {type(self._reader).__name__}.position()"
+                f" returned other values than JSON has: {fault}; return int(n), for example, for a"
+                " number of numpy's"
             )
             raise UsageError(msg)
         values = {

@@ -338,6 +338,13 @@ def test_a_source_or_a_sink_that_opens_something_else_is_named(
             run_paced(str(tmp_path), restore="latest")
         with pytest.raises(UsageError, match=r"PacedTable\.open\(\) returned None"):
             run_paced(None)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            f"{PacedTable.__module__}._PacedReader.position", lambda _: {"row": float("nan")}
+        )
+        told = r"source 'rows': _PacedReader\.position\(\) returned other values than JSON has: Out"
+        with pytest.raises(UsageError, match=told):
+            run_paced(str(tmp_path / "other"))
     sink = type(whale.sinks.collect())
     monkeypatch.setattr(sink, "open", lambda *_: [])
     told = rf"^operator 'out': {sink.__name__}\.open\(\) returned \[\]: .* return a SinkWriter$"
