@@ -12,31 +12,64 @@ import cloudpickle
 from ..configs.errors import UsageError
 from .instance_context import InstanceContext
 
-__all__ = ["attributes_of", "pickled_attributes"]
+__all__ = ["pickled_attributes", "saves_itself", "take_attributes"]
 
 
-def pickled_attributes(attributes: Mapping[str, Any], context: InstanceContext) -> bytes:
+def saves_itself(operator: object) -> bool:
+    """Whether a class says by `__getstate__` what is kept of it: Python's own is not asked."""
+    return type(operator).__getstate__ is not object.__getstate__
+
+
+def pickled_attributes(
+    operator: object, attributes: Mapping[str, Any], context: InstanceContext
+) -> bytes:
     """Return attributes of an operator, pickled; what belongs to the worker is only named.
+
+    Or what its own `__getstate__` returns, without those of its attributes that are not among them.
 
     Raises:
         UsageError: one cannot be pickled.
     """
     kept = io.BytesIO()
     try:
-        _Pickler(kept, context).dump(dict(attributes))
+        state: Any = dict(attributes)
+        if saves_itself(operator):
+            state = operator.__getstate__()
+            if isinstance(state, Mapping):
+                kept_elsewhere = vars(operator).keys() - attributes.keys()
+                state = {name: one for name, one in state.items() if name not in kept_elsewhere}
+        _Pickler(kept, context).dump(state)
     except Exception as error:
         names = ", ".join(attributes)
         msg = (
             f"operator {context.operator_id!r}: cannot save what it keeps in self, {names}: {error}"
+            f": leave that out by a __getstate__ of {type(operator).__name__}"
         )
         raise UsageError(msg) from error
     return kept.getvalue()
 
 
-def attributes_of(kept: bytes, context: InstanceContext) -> dict[str, Any]:
-    """Return what `pickled_attributes` was given; what belongs to the worker is that of now."""
-    found: dict[str, Any] = _Unpickler(kept, context).load()
-    return found
+def take_attributes(operator: object, kept: bytes, context: InstanceContext) -> None:
+    """Give an operator what `pickled_attributes` has kept: to its own `__setstate__` if it has one.
+
+    What belongs to the worker is that of now.
+
+    Raises:
+        UsageError: what its `__getstate__` has returned is not for attributes.
+    """
+    state: Any = _Unpickler(kept, context).load()
+    take = getattr(operator, "__setstate__", None)
+    if take is not None:
+        take(state)
+    elif isinstance(state, dict):
+        vars(operator).update(state)
+    else:
+        name = type(operator).__name__
+        msg = (
+            f"operator {context.operator_id!r}: {name}.__getstate__ returned no dict, but a value"
+            f" of type {type(state).__name__}: define {name}.__setstate__, which takes it"
+        )
+        raise UsageError(msg)
 
 
 def _of_worker(context: InstanceContext) -> dict[str, object]:

@@ -222,7 +222,7 @@ def beside_of(operator: Operator, context: InstanceContext) -> bytes | None:
         return None
     from .pickled_attributes import pickled_attributes
 
-    return pickled_attributes(vars(operator), context)
+    return pickled_attributes(operator, vars(operator), context)
 
 
 def take_beside(operator: Operator, kept: bytes, context: InstanceContext) -> None:
@@ -230,9 +230,9 @@ def take_beside(operator: Operator, kept: bytes, context: InstanceContext) -> No
     if isinstance(operator, KeepsBeside):
         operator.take_beside(kept)
         return
-    from .pickled_attributes import attributes_of
+    from .pickled_attributes import take_attributes
 
-    vars(operator).update(attributes_of(kept, context))
+    take_attributes(operator, kept, context)
 
 
 def _chunks_of(operator: Sealing | Operator, context: InstanceContext) -> Sequence[StateChunk]:

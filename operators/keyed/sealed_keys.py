@@ -58,19 +58,19 @@ class SealedKeys(Sealing, Survives, KeepsBeside):
         """Seal the declared state, and keep what else is in `self`, pickled; raise UsageError."""
         from ..pickled_attributes import pickled_attributes
 
-        beside = pickled_attributes(self._beside(), self._opened())
+        beside = pickled_attributes(self, self._beside(), self._opened())
         self._epochs.add(epoch, (self._watermark_ns, beside))
         if self._state is not None:
             self._state.seal(epoch)
 
     def roll_back(self, epoch: int) -> None:
         """See `Sealing.roll_back`."""
-        from ..pickled_attributes import attributes_of
+        from ..pickled_attributes import saves_itself, take_attributes
 
         self._watermark_ns, beside = self._epochs.back_to(epoch)
-        for name in self._beside():
+        for name in () if saves_itself(self) else self._beside():
             del vars(self)[name]
-        vars(self).update(attributes_of(beside, self._opened()))
+        take_attributes(self, beside, self._opened())
         if self._state is not None and self._state.has_seal(epoch):
             self._state.roll_back(epoch)
         else:
@@ -139,13 +139,13 @@ class SealedKeys(Sealing, Survives, KeepsBeside):
         """See `KeepsBeside.kept_beside`: attributes that are not declared."""
         from ..pickled_attributes import pickled_attributes
 
-        return pickled_attributes(self._beside(), self._opened())
+        return pickled_attributes(self, self._beside(), self._opened())
 
     def take_beside(self, kept: bytes) -> None:
         """See `KeepsBeside.take_beside`."""
-        from ..pickled_attributes import attributes_of
+        from ..pickled_attributes import take_attributes
 
-        vars(self).update(attributes_of(kept, self._opened()))
+        take_attributes(self, kept, self._opened())
 
     def _forget(self) -> None:
         if self._state is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import whale_ray as whale
-from tests.operators.test_sealing import KEYS, MADE, MOVED, PAIRS, TIMES, US, Everything, renamed
+from tests.operators.test_sealing import (
+    KEYS,
+    MADE,
+    MOVED,
+    PAIRS,
+    TIMES,
+    US,
+    Everything,
+    Taken,
+    renamed,
+)
 from tests.operators.windows.driving import arrivals, batch_of
 from tests.operators.windows.model import Event
 from tests.whale_ray.tasks.fleets import SOURCES, Fleet, Reached, Rows, Step, last_watermarks, sent
@@ -26,6 +37,7 @@ from whale_ray.operators.groupings import All, Key, Shuffle
 from whale_ray.operators.process import CoProcess, Output, Process
 from whale_ray.operators.snapshot_files import chunk_to_bytes
 from whale_ray.operators.snapshots import OperatorSnapshot
+from whale_ray.testing import instance_context
 from whale_ray.testing.conformance import counted, difference
 from whale_ray.transport.wire.batch import Batch
 
@@ -342,6 +354,81 @@ class Unlocked(Process):
 def test_state_that_cannot_be_saved_is_told_before_the_first_row() -> None:
     with pytest.raises(UsageError, match="'op': cannot save what it keeps in self, lock: "):
         Fleet(Unlocked, 1)
+
+
+class SavesItself(whale.KeyedProcess):
+    """Says what is kept of it; the handle `n` is none of that."""
+
+    n = whale.state.count()
+
+    def open(self, context: Any) -> None:
+        super().open(context)
+        self.lock, self.rows = threading.Lock(), 0
+
+    def on_row(self, row: Any, out: Output) -> None:
+        with self.lock:
+            self.n.add(1)
+            self.rows += 1
+            out.emit_row(key=row.key, rows=self.rows, n=self.n.get())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: one for name, one in vars(self).items() if name != "lock"} | {"lost": True}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        assert state.pop("lost")
+        assert set(state) == {"rows"}
+        vars(self).update(state, lock=threading.Lock())
+
+
+class Opaque(Process):
+    """Says what is kept of it, but not as attributes."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def on_row(self, row: Any, out: Output) -> None:
+        self.rows += 1
+        out.emit_row(key=row.key, rows=self.rows)
+
+    def __getstate__(self) -> int:
+        return self.rows
+
+
+class OpaqueAgain(Opaque):
+    """The same, which takes it back."""
+
+    def __setstate__(self, rows: int) -> None:
+        self.rows = rows
+
+
+def test_a_class_that_says_what_is_kept_of_it_is_asked() -> None:
+    for operator in (SavesItself, OpaqueAgain):
+        before, whole = Fleet(operator, 1), Fleet(operator, 1)
+        for one in (before, whole):
+            one.take([rows(0, 0, [1, 2, 3]), Reached(0, 0, 9), Reached(0, 1, 9)])
+        after = Fleet(operator, 1, restored={"op": [sent(one) for one in before.snapshot()]})
+        for one in (after, whole):
+            one.take([rows(0, 0, [10, 11], 5)])
+            one.end()
+        assert [*before.rows, *after.rows] == whole.rows
+        assert len(whole.rows) == 5
+    before = Fleet(Opaque, 1)
+    before.take([rows(0, 0, [1]), Reached(0, 0, 9), Reached(0, 1, 9)])
+    with pytest.raises(UsageError, match=r"returned no dict, .* int: define Opaque.__setstate__"):
+        Fleet(Opaque, 1, restored={"op": [sent(one) for one in before.snapshot()]})
+
+
+def test_a_class_that_says_what_is_kept_of_it_goes_back_to_that() -> None:
+    process, out = SavesItself(), Taken()
+    process.open(replace(instance_context(operator_id="op"), keys=(("key",),)))
+    batch = Batch.from_pydict({"key": [1, 1, 2]})
+    process.on_batch(batch, out)
+    process.seal(1)
+    process.on_batch(batch, out)
+    process.roll_back(1)
+    process.on_batch(batch, out)
+    assert [row["rows"] for row in out.rows] == [1, 2, 3, 4, 5, 6, 4, 5, 6]
+    assert [row["n"] for row in out.rows] == [1, 2, 1, 3, 4, 2, 3, 4, 2]
 
 
 @pytest.mark.parametrize(("old", "new"), [(1, 1), (3, 3), (3, 1), (2, 7)])
