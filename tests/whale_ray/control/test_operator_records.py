@@ -91,7 +91,7 @@ def without_state() -> whale.Topology:
 class Ordered(whale.Process):
     """Its rows wait for event time."""
 
-    input_order = "event_time"
+    input_order = "event time"
 
     def on_row(self, row: Any, out: Any) -> None:
         """Nothing."""
