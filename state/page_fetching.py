@@ -52,6 +52,9 @@ __all__ = ["PageFetcher"]
 FETCHED_ROWS_MAX = 8192
 """For so many keys pages are fetched at a time: 32 MiB at most, which stay until they are used."""
 
+_UNFETCHED_ROWS_MAX = 1024
+"""After so many keys for which no pages are fetched is looked whether they had to be read."""
+
 _PATIENCE = 64
 """For so many batches after one that read from the disk pages are fetched ahead."""
 
@@ -89,22 +92,32 @@ class PageFetcher:
 
     def fetched(self, hashes: npt.NDArray[np.uint64]) -> Iterator[tuple[int, int]]:
         """Yield pieces of some keys, as (start, stop), whose pages have been asked for."""
-        if not self._log.spills or not self._is_useful():
+        if not self._log.spills:
             yield 0, len(hashes)
             return
-        for start in range(0, len(hashes), FETCHED_ROWS_MAX):
-            stop = min(start + FETCHED_ROWS_MAX, len(hashes))
-            self._fetch(hashes[start:stop])
-            yield start, stop
+        start = 0
+        if not self._is_useful():
+            while start < len(hashes) and not self._has_read():
+                yield start, min(start + _UNFETCHED_ROWS_MAX, len(hashes))
+                start += _UNFETCHED_ROWS_MAX
+        for first in range(start, len(hashes), FETCHED_ROWS_MAX):
+            stop = min(first + FETCHED_ROWS_MAX, len(hashes))
+            self._fetch(hashes[first:stop])
+            yield first, stop
 
     def _is_useful(self) -> bool:
         """Return whether this thread has read from the disk lately; call it once a batch."""
-        reads = resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
-        if reads != self._reads:
-            self._reads, self._patience = reads, _PATIENCE
-        else:
+        if not self._has_read():
             self._patience = max(0, self._patience - 1)
         return self._patience > 0
+
+    def _has_read(self) -> bool:
+        """Return whether this thread has read from the disk since the last call."""
+        before, self._reads = self._reads, resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
+        if self._reads == before:
+            return False
+        self._patience = _PATIENCE
+        return True
 
     def places(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         """Return which record is that of each key, int64 (n,), as the index alone tells.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -96,3 +97,21 @@ def test_of_a_large_memory_no_more_is_set_aside_than_asked_for() -> None:
     store = KeyedStore(LAYOUT, StateBudget(1 << 36, 1 << 36), "large")
     assert store.set_aside_share(1 << 30) == 1 << 30
     store.give_back(1 << 30)
+
+
+def test_pages_are_fetched_as_soon_as_some_had_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = spilled_store(index_on_disk=False)
+    hashes, _ = keys_batch([(f"key {number}", float(number)) for number in range(20_000)])
+    fetched: list[int] = []
+    monkeypatch.setattr(PageFetcher, "_fetch", lambda _, some: fetched.append(len(some)))
+    reads = [0, 0, 0, 5]  # before the batch, before two pieces of it, and behind them
+    usage = mock.Mock(side_effect=lambda _: mock.Mock(ru_inblock=reads.pop(0)))
+    monkeypatch.setattr("whale_ray.state.page_fetching.resource.getrusage", usage)
+    pieces = list(store._fetcher.fetched(hashes))
+    assert [start for start, _ in pieces] == [0, *(stop for _, stop in pieces[:-1])]
+    assert (pieces[-1][1], [stop for _, stop in pieces[:2]]) == (20_000, [1024, 2048])
+    assert fetched == [stop - start for start, stop in pieces[2:]]
+    fetched.clear()
+    reads += [5]
+    list(store._fetcher.fetched(hashes))  # so shortly behind, all of them are
+    assert sum(fetched) == 20_000

@@ -81,9 +81,9 @@ class _EachRow:
     title = "state that each row reads"
 
     def __init__(self, budget: StateBudget) -> None:
-        clock = SystemClock()
+        self._clock = SystemClock()
         context = replace(
-            instance_context(operator_id="bench", clock=clock),
+            instance_context(operator_id="bench", clock=self._clock),
             state_budget=budget,
             keys=(("key",),),
         )
@@ -104,6 +104,7 @@ class _EachRow:
     def add(self, keys: np.ndarray[Any, Any]) -> None:
         batch = Batch(Schema.of(key="int64"), [Column.of(keys)], len(keys))
         self._node.accept(0, 0, batch)
+        self._node.due_ns(self._clock.monotonic_ns())  # as after each turn of a worker
 
     def settle(self) -> None:
         self._node.empty_for_marker()
