@@ -14,6 +14,7 @@ from ...state.disk_traffic import ROWS_MEASURED
 from ...state.keys import hash_keys, stable_partition
 from ...state.region_runs import RegionRuns
 from ...transport.wire.batch import Batch
+from ...transport.wire.codec import message_size
 
 if TYPE_CHECKING:
     from ...state.budget import StateBudget
@@ -25,8 +26,6 @@ Slots = npt.NDArray[np.int64]
 
 _PASS_ROWS_MIN = 256
 _JOINED_ROWS = 1 << 15
-_RUN_BYTES = 1 << 16
-"""What the headers take of rows that are put off."""
 _NEW = -1
 """The region of keys without a record."""
 _GATHERED_BYTES_MAX = 1 << 30
@@ -98,10 +97,11 @@ class StoredParts:
 
         Returns: whether there is room for them.
         """
-        growth_bytes = self._store.growth_bytes(batch.num_rows)
-        if not self._runs.has_room(batch.nbytes + _RUN_BYTES, growth_bytes):
+        by_region = self._by_region(batch)
+        nbytes = sum(message_size(rows, 0, rows.has_times) for rows in by_region.values())
+        if not self._runs.has_room(nbytes, self._store.growth_bytes(batch.num_rows)):
             return False
-        for region, rows in self._by_region(batch).items():
+        for region, rows in by_region.items():
             self._runs.append(region, rows)
         self._runs.start_writing()
         return True

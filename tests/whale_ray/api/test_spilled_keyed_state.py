@@ -11,7 +11,6 @@ import pytest
 
 import whale_ray as whale
 from whale_ray import state
-from whale_ray.operators.keyed import stored_parts
 from whale_ray.operators.keyed.stored_parts import StoredParts
 from whale_ray.state.disk_traffic import DiskTraffic
 from whale_ray.tasks.gathered_rows import GatheredRows
@@ -130,6 +129,5 @@ def test_rows_that_wait_on_the_disk_for_a_pass_change_no_result(
     monkeypatch.setattr(StoredParts, "bytes_gathered_max", 1)
     monkeypatch.setattr(GatheredRows, "is_due", lambda *_: False)
     monkeypatch.setattr(DiskTraffic, "is_heavy", True)
-    monkeypatch.setattr(stored_parts, "_RUN_BYTES", 0)
     assert results(Columns, 1 << 20, ordered=False) == in_memory
     assert True in put_off
