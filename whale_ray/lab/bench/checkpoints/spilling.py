@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
+from unittest import mock
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from ....operators.keyed.keyed_process import KeyedProcess, compiled
 from ....operators.windows.aggregate_windows import AggregateWindows
 from ....operators.windows.aggregation import Aggregation
 from ....state.budget import StateBudget
+from ....state.disk_traffic import DiskTraffic
 from ....tasks.flow import FanOut
 from ....tasks.process_node import ProcessNode
 from ....testing import instance_context
@@ -42,6 +44,9 @@ TIMES_ITS_MEMORY = 4
 ZIPF_AIM = 0.2
 _DISK_BYTES_MAX = 64 << 30
 _NO_OUTPUT: Any = None  # nothing is emitted before the end
+_COMPILING_KEYS = 1 << 18
+_COMPILING_BYTES = 20
+"""A key of state takes several times so much."""
 LIMITED_S = 20.0
 """For so long at most keys are drawn where the kernel limits memory."""
 BESIDE_BYTES = 64 << 20
@@ -145,6 +150,7 @@ def spilling_rows(folder: Path, quick: bool) -> list[BenchRow]:
     order = np.random.default_rng(1).permutation(keys)
     rows = []
     for subject in (_Aggregates, _EachRow):
+        _compile(subject, folder)
         for name, draw in (("Zipf", zipf), ("uniform", uniform)):
             in_memory, taken = _rate(subject(StateBudget(_DISK_BYTES_MAX)), order, batches, draw)
             budget = StateBudget(taken // TIMES_ITS_MEMORY, _DISK_BYTES_MAX, str(folder))
@@ -170,6 +176,14 @@ def spilling_rows(folder: Path, quick: bool) -> list[BenchRow]:
                 case = {**case, "of the disk's MB/s": round(disk / 1e6)}
             rows.append(_limited_row(f"{title}; a hard limit", case, in_memory, budget, work, aim))
     return rows
+
+
+def _compile(subject: type[_Aggregates | _EachRow], folder: Path) -> None:
+    """Let passes be compiled, which a process with little memory cannot do."""
+    order = np.random.default_rng(1).permutation(_COMPILING_KEYS)
+    with mock.patch.object(DiskTraffic, "is_heavy", True):
+        budget = StateBudget(_COMPILING_KEYS * _COMPILING_BYTES, _DISK_BYTES_MAX, str(folder))
+        _rate(subject(budget), order, BATCHES // 20, zipf)
 
 
 def _limited_row(
