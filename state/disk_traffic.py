@@ -23,7 +23,7 @@ from typing import NamedTuple
 __all__ = ["ROWS_MEASURED", "DiskTraffic", "Moved", "moved_by_thread"]
 
 ROWS_MEASURED = 1 << 13
-"""After so many rows is looked: if each reads a page, that takes half a second already."""
+"""After so many rows is looked: soon enough if each reads a page, and rarely if none does."""
 
 _SECTOR_BYTES = 512
 """The unit of `ru_inblock` and `ru_oublock`, whatever the disk has."""

@@ -10,16 +10,20 @@ row is written and read once, and so is, for each row, one record: not two pages
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
+from ..transport.wire.batch import Batch
 from .spill import SpillFile, SpillRecord
 
 if TYPE_CHECKING:
-    from ..transport.wire.batch import Batch
     from .budget import StateBudget
 
 __all__ = ["RegionRuns"]
+
+_JOINED_ROWS = 1 << 14
+"""What takes rows has a fixed cost for each batch."""
 
 
 class RegionRuns:
@@ -39,10 +43,6 @@ class RegionRuns:
         self._by_region: dict[int, list[SpillRecord]] = {}
         self._charged_bytes = 0
         self.rows: Counter[int] = Counter()
-
-    def __iter__(self) -> Iterator[int]:
-        """Return an iterator over the regions of which rows wait."""
-        return iter(self._by_region)
 
     def has_room(self, nbytes: int, beside: int) -> bool:
         """Whether so many bytes of rows are to wait on the disk.
@@ -71,16 +71,28 @@ class RegionRuns:
         """Let the kernel write what was appended: what is read would wait for its pages."""
         self._file.start_writing()
 
-    def of(self, region: int, following: int | None = None) -> Iterator[Batch]:
-        """Yield the rows of a region as they came, each batch once.
+    def taken(self, region: int, following: int | None, last: Iterable[Batch]) -> Iterator[Batch]:
+        """Yield the rows of a region as they came, each once, in batches that are not small.
 
-        Those of the region that will be asked for next are being read meanwhile.
+        Args:
+            region: whose rows are no longer to wait.
+            following: the region that will be asked for next, whose rows are being read meanwhile.
+            last: rows that did not wait here, and come behind those that did.
         """
-        for record in self._by_region.get(following, ()) if following is not None else ():
+        for record in () if following is None else self._by_region.get(following, ()):
             self._file.start_reading(record)
         self.rows.pop(region, None)
-        for record in self._by_region.pop(region, ()):
-            yield self._file.read(record)
+        waiting = map(self._file.read, self._by_region.pop(region, ()))
+        found: list[Batch] = []
+        rows = 0
+        for batch in chain(waiting, last):
+            found.append(batch)
+            rows += batch.num_rows
+            if rows >= _JOINED_ROWS:
+                yield Batch.concat(found)
+                found, rows = [], 0
+        if found:
+            yield Batch.concat(found)
 
     def close(self) -> None:
         """Forget all rows, and give their room back."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +24,6 @@ __all__ = ["StoredParts"]
 Slots = npt.NDArray[np.int64]
 
 _PASS_ROWS_MIN = 256
-_JOINED_ROWS = 1 << 15
 _NEW = -1
 """The region of keys without a record."""
 _GATHERED_BYTES_MAX = 1 << 30
@@ -144,7 +142,7 @@ class StoredParts:
     ) -> Iterator[tuple[Batch, Slots]]:
         """Yield the rows of a region that were put off, then those in memory, and their places."""
         last = (own[region],) if region in own else ()
-        for part in _joined(chain(self._runs.of(region, following), last)):
+        for part in self._runs.taken(region, following, last):
             *names, place = part.schema.names
             yield part.select(names), part.column(place).data.copy()
 
@@ -174,17 +172,3 @@ class StoredParts:
 def _name_beside(batch: Batch) -> str:
     """Return a name for a column that no column of a batch has."""
     return "#" + max(batch.schema.names, key=len)
-
-
-def _joined(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """Yield the same rows in batches that are not small: a pass has fixed costs, too."""
-    found: list[Batch] = []
-    rows = 0
-    for batch in batches:
-        found.append(batch)
-        rows += batch.num_rows
-        if rows >= _JOINED_ROWS:
-            yield Batch.concat(found)
-            found, rows = [], 0
-    if found:
-        yield Batch.concat(found)

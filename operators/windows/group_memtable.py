@@ -14,8 +14,7 @@ a marker. So nobody sees a difference, and checkpoints need not know of it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -215,14 +214,12 @@ class GroupMemtable:
             group the earlier ones first.
         """
         own = _Sorted.of(self.groups, self._stored)
-        regions = sorted({*own.regions, *self._runs} - {NEW})
+        regions = sorted({*own.regions, *self._runs.rows} - {NEW})
         for region, following in zip(
             self._stored.passed(regions), (*regions, None)[1:], strict=True
         ):
-            waiting = self._runs.of(region, following)
-            if region in own.regions:
-                waiting = chain(waiting, [self._deltas(own, [region])])
-            yield from _joined(waiting)
+            last = [self._deltas(own, [region])] if region in own.regions else []
+            yield from self._runs.taken(region, following, last)
         self._runs.close()  # new groups may need the room on the disk
         self._earliest_put_off = None
         if NEW in own.regions:
@@ -238,20 +235,6 @@ class GroupMemtable:
         self._runs.close()
         self.groups.drop()
         self._stored.give_back(self._nbytes)
-
-
-def _joined(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """Yield the same rows in batches that are not small: each is merged at some fixed cost."""
-    found: list[Batch] = []
-    rows = 0
-    for batch in batches:
-        found.append(batch)
-        rows += batch.num_rows
-        if rows >= _COPIED_GROUPS:
-            yield Batch.concat(found)
-            found, rows = [], 0
-    if found:
-        yield Batch.concat(found)
 
 
 def report_none(operator: str) -> None:

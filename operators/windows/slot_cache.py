@@ -33,7 +33,7 @@ Hashes = npt.NDArray[np.uint64]
 _ENTRIES_MIN, _ENTRIES_MAX = 1 << 10, 1 << 14
 """At most what a second-level cache holds: beyond it, an entry is as far away as an index."""
 _MISSED_PART = 64
-"""If more than this part miss, there are more entries: of a hundred keys some share one."""
+"""If more than this part of the rows miss, there are more entries: some keys may share one."""
 _PAUSED_PART = 8
 """If more than this part of the rows miss, it is bypassed: a miss costs what several hits save."""
 _PAUSE_MAX = 64

@@ -130,4 +130,4 @@ def test_rows_that_wait_on_the_disk_for_a_pass_change_no_result(
     monkeypatch.setattr(GatheredRows, "is_due", lambda *_: False)
     monkeypatch.setattr(DiskTraffic, "is_heavy", True)
     assert results(Columns, 1 << 20, ordered=False) == in_memory
-    assert True in put_off
+    assert put_off.count(True) > 1
