@@ -11,9 +11,12 @@ from tests.whale_ray.lab.bench.streaming_rows import make_few, make_inputs
 from whale_ray.lab.bench.streaming.inputs import InputFiles
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _quick_flink() -> Iterator[None]:
-    """Let Flink's Java, which is a program of its own, be as quick as Spark's in tests."""
+    """Let Flink's Java, which is a program of its own, be as quick as Spark's in tests.
+
+    By module: these folders are no packages, where "package" would mean the rest of the run.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JDK_JAVA_OPTIONS", QUICK_JAVA)
         yield
