@@ -26,6 +26,18 @@ _NOT_READY = "the database system is"
 _GONE = ("08006", "08003", "57P01", "57P02")
 """SQLSTATE of connections that are lost, or of servers that end them; the first one if none is."""
 
+_BROKEN = ("08", "53", "57P", "58")
+"""How SQLSTATE begins where the connection, or the server itself, is what does not work."""
+
+_WITHOUT_TIMEOUTS = """
+    SELECT set_config(name, '0', false) FROM pg_settings WHERE setting <> '0' AND source <> 'client'
+    AND name IN ('statement_timeout', 'transaction_timeout', 'idle_session_timeout',
+        'idle_in_transaction_session_timeout')"""
+"""A COPY lasts as long as an epoch, or a bounded job: what bounds users' queries is not for it.
+
+What the dsn itself has (`options`) comes from the client, and stays.
+"""
+
 _LOCKS = 0x7768_616C  # "whal": the space of whale-ray's advisory locks
 
 
@@ -56,7 +68,14 @@ def connect(dsn: str, what: str) -> Connection:
         ours = {name: value for name, value in _KEEPALIVE.items() if name not in given}
         # Text is sent as UTF-8, whatever the database has.
         more = {**ours, "connect_timeout": timeout_s}
-        return psycopg.connect(make_conninfo(dsn, **more, client_encoding="utf8"))
+        connection = psycopg.connect(make_conninfo(dsn, **more, client_encoding="utf8"))
+        try:
+            connection.execute(_WITHOUT_TIMEOUTS)
+            connection.commit()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
     except (psycopg.Error, ValueError) as error:
         reason = reason_of(error)
         is_lost = isinstance(error, psycopg.OperationalError)
@@ -97,14 +116,16 @@ def server_errors(what: str) -> Iterator[None]:
 
     try:
         yield
-    except psycopg.OperationalError as error:
-        kind = ServerLostError if (error.sqlstate or _GONE[0]) in _GONE else OutputError
-        msg = (
-            f"{what}: the connection broke, or the server had no room: {reason_of(error)}; what "
-            "was being committed may be there or not, and is asked for again"
-        )
-        raise kind(msg) from error
     except psycopg.Error as error:
+        is_operational = isinstance(error, psycopg.OperationalError)
+        state = error.sqlstate or (_GONE[0] if is_operational else "")
+        if state.startswith(_BROKEN):
+            kind = ServerLostError if state in _GONE else OutputError
+            msg = (
+                f"{what}: the connection broke, or the server had no room: {reason_of(error)}; "
+                "what was being committed may be there or not, and is asked for again"
+            )
+            raise kind(msg) from error
         remedy = _remedy_of(error)
         msg = f"{what}: the server refuses: {reason_of(error)}; {remedy}"
         raise OutputError(msg) from error
@@ -121,6 +142,8 @@ def _remedy_of(error: psycopg.Error) -> str:
             return "create it (CREATE SCHEMA), or correct the schema in the table's name"
         case errors.ReadOnlySqlTransaction():
             return "name a server, database and role in the dsn that may write: no standby"
+        case errors.QueryCanceled():
+            return "give statements more time (statement_timeout), unless somebody ended it"
         case _:
             return "correct the table or the rows"
 

@@ -6,6 +6,9 @@
     whale_ray_commits        by table, job and operator the last epoch whose rows are in the table
 
 The key is a digest of the job, the operator and the table. All lie in the schema of the user's.
+
+Values stand in the statements as literals: beside parameters, psycopg would take a percent sign in
+the name of a table or a column for one of them.
 """
 
 from __future__ import annotations
@@ -26,12 +29,16 @@ if TYPE_CHECKING:
 
 COMMITS = "whale_ray_commits"
 _STAGE = "whale_stage_"
+_PART, _ROW = "whale_part", "whale_row"
+"""The columns that staged rows have beside those of the rows."""
+
 _CREATION = 0
 """The number of the lock under which tables are created."""
 
 _COLUMNS = """
     SELECT attname, format_type(atttypid, NULL), format_type(atttypid, atttypmod), attnotnull,
-        atthasdef OR attidentity <> '' OR attgenerated <> ''
+        atthasdef OR attidentity <> '' OR attgenerated <> '',
+        attidentity = 'a' OR attgenerated <> ''
     FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
     ORDER BY attnum"""
 
@@ -78,6 +85,13 @@ class PostgresTable:
         Raises:
             OutputError: the table has other columns, or the key is none of them.
         """
+        for name in (_PART, _ROW):
+            if name in schema.names:
+                msg = (
+                    f"{self.described}: staged rows have a column {name!r} of their own: give "
+                    "this one another name with select()"
+                )
+                raise OutputError(msg)
         for name in self.key:
             if name not in schema.names:
                 msg = f"{self.described}: the rows have no column {name!r}, which the key names"
@@ -85,6 +99,14 @@ class PostgresTable:
         found = {column.name: column for column in self.columns(connection)}
         if not found:
             return tuple(map(created_as, schema))
+        known = [found[name] for name in schema.names if name in found]
+        generated = [repr(column.name) for column in known if column.is_generated]
+        if generated:
+            msg = (
+                f"{self.described}: the server alone says what is in {' and '.join(generated)}, "
+                "GENERATED ALWAYS; leave out what the rows have there with select()"
+            )
+            raise OutputError(msg)
         wrong = [
             f"column {field.name!r} is {created_as(field).declared} instead of "
             f"{found[field.name].declared if field.name in found else 'missing'}"
@@ -111,8 +133,7 @@ class PostgresTable:
             return
         try:
             with connection.transaction():
-                insertion = self._insertion("EXPLAIN ", [stage], columns)
-                connection.execute(insertion, {"parts": []})
+                connection.execute(self._insertion("EXPLAIN ", [stage], [], columns))
         except psycopg.errors.InvalidColumnReference:
             names = ", ".join(self.key)
             msg = (
@@ -158,9 +179,8 @@ class PostgresTable:
 
         row = connection.execute(
             sql.SQL(
-                "SELECT epoch FROM {} WHERE into_table = %s AND job = %s AND operator = %s"
-            ).format(self.qualified(COMMITS)),
-            (self.name, lineage, operator_id),
+                "SELECT epoch FROM {} WHERE into_table = {} AND job = {} AND operator = {}"
+            ).format(self.qualified(COMMITS), self.name, lineage, operator_id)
         ).fetchone()
         return -1 if row is None else int(row[0])
 
@@ -173,11 +193,10 @@ class PostgresTable:
 
         noted = connection.execute(
             sql.SQL(
-                "INSERT INTO {0} AS c (into_table, job, operator, epoch) VALUES (%s, %s, %s, %s)"
+                "INSERT INTO {} AS c (into_table, job, operator, epoch) VALUES ({}, {}, {}, {})"
                 " ON CONFLICT (into_table, job, operator) DO UPDATE SET epoch = excluded.epoch,"
                 " committed_at = now() WHERE c.epoch < excluded.epoch"
-            ).format(self.qualified(COMMITS)),
-            (self.name, lineage, operator_id, epoch),
+            ).format(self.qualified(COMMITS), self.name, lineage, operator_id, epoch)
         )
         return noted.rowcount == 1
 
@@ -216,10 +235,9 @@ class PostgresTable:
         if not self._table_exists(connection, stage):
             return 0
         row = connection.execute(
-            sql.SQL("SELECT count(*) FROM {} WHERE whale_part = ANY(%s)").format(
-                self.qualified(stage)
-            ),
-            (list(parts),),
+            sql.SQL("SELECT count(*) FROM {} WHERE whale_part = ANY({})").format(
+                self.qualified(stage), list(parts)
+            )
         ).fetchone()
         return 0 if row is None else int(row[0])
 
@@ -251,8 +269,7 @@ class PostgresTable:
             parts: their numbers, in the order in which they were staged.
             columns: of the rows.
         """
-        insertion = self._insertion("", stages, columns)
-        connection.execute(insertion, {"parts": list(parts)})
+        connection.execute(self._insertion("", stages, parts, columns))
 
     def empty(self, connection: Connection, stage: str, parts: Sequence[int]) -> None:
         """Remove the rows of parts from a table of staged rows.
@@ -264,20 +281,21 @@ class PostgresTable:
 
         name = self.qualified(stage)
         if self.lock(connection, stage):
-            others = sql.SQL("SELECT FROM {} WHERE whale_part <> ALL(%s) LIMIT 1").format(name)
-            if connection.execute(others, (list(parts),)).fetchone() is None:
+            others = sql.SQL("SELECT FROM {} WHERE whale_part <> ALL({}) LIMIT 1")
+            if connection.execute(others.format(name, list(parts))).fetchone() is None:
                 connection.execute(sql.SQL("TRUNCATE {}").format(name))
                 return
-        deletion = sql.SQL("DELETE FROM {} WHERE whale_part = ANY(%s)").format(name)
-        connection.execute(deletion, (list(parts),))
+        deletion = sql.SQL("DELETE FROM {} WHERE whale_part = ANY({})")
+        connection.execute(deletion.format(name, list(parts)))
 
     def keep_only(self, connection: Connection, stage: str, parts: Sequence[int]) -> None:
         """Remove the staged rows of other parts."""
         from psycopg import sql
 
         connection.execute(
-            sql.SQL("DELETE FROM {} WHERE whale_part <> ALL(%s)").format(self.qualified(stage)),
-            (list(parts),),
+            sql.SQL("DELETE FROM {} WHERE whale_part <> ALL({})").format(
+                self.qualified(stage), list(parts)
+            )
         )
 
     def drop_unused(self, connection: Connection, prefix: str = _STAGE) -> None:
@@ -302,7 +320,11 @@ class PostgresTable:
         )
 
     def _insertion(
-        self, verb: str, stages: Sequence[str], columns: Sequence[TableColumn]
+        self,
+        verb: str,
+        stages: Sequence[str],
+        parts: Sequence[int],
+        columns: Sequence[TableColumn],
     ) -> sql.Composed:
         from psycopg import sql
 
@@ -316,8 +338,8 @@ class PostgresTable:
         if not self.key:
             return sql.SQL(
                 verb + "INSERT INTO {} ({}) SELECT {} FROM ({}) AS staged"
-                " WHERE whale_part = ANY(%(parts)s)"
-            ).format(self.qualified(), _names(names), _names(names, "staged"), staged)
+                " WHERE whale_part = ANY({})"
+            ).format(self.qualified(), _names(names), _names(names, "staged"), staged, list(parts))
         rest = [name for name in names if name not in self.key]
         changes = sql.SQL(", ").join(
             sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in rest
@@ -326,7 +348,7 @@ class PostgresTable:
         # In the order of the key, so that two that replace the same rows do not wait in a ring.
         return sql.SQL(
             verb + "INSERT INTO {table} ({names}) SELECT DISTINCT ON ({staged_key}) {staged_names}"
-            " FROM ({staged}) AS staged JOIN unnest(%(parts)s::bigint[]) WITH ORDINALITY"
+            " FROM ({staged}) AS staged JOIN unnest({parts}::bigint[]) WITH ORDINALITY"
             " AS part (number, place) ON staged.whale_part = part.number"
             " ORDER BY {staged_key}, part.place DESC, staged.whale_row DESC"
             " ON CONFLICT ({key}) DO {action}"
@@ -338,6 +360,7 @@ class PostgresTable:
             key=_names(self.key),
             staged_key=_names(self.key, "staged"),
             action=action,
+            parts=list(parts),
         )
 
     def _table_exists(self, connection: Connection, name: str) -> bool:

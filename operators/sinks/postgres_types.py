@@ -41,6 +41,7 @@ class TableColumn:
         declared: the type with its parameters, such as `character varying(20)`.
         required: null is refused.
         has_default: rows need not have it.
+        is_generated: rows must not have it: the server alone says what is in it.
     """
 
     name: str
@@ -48,6 +49,7 @@ class TableColumn:
     declared: str
     required: bool = False
     has_default: bool = False
+    is_generated: bool = False
 
 
 def created_as(field: pa.Field) -> TableColumn:

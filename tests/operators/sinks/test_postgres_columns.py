@@ -114,6 +114,15 @@ def test_a_table_may_have_wider_types_other_order_and_defaults(database: str) ->
     assert ask(database, "SELECT count(*) FROM s.whale_ray_commits") == [(1,)]
 
 
+def test_names_may_have_any_characters(database: str) -> None:
+    schema, table, column = 'a%s"b', "%(parts)s {}", "growth, %%"
+    quoted = '"' + schema.replace('"', '""') + f'"."{table}"'
+    do(database, f'CREATE SCHEMA "{schema.replace(chr(34), chr(34) * 2)}"')
+    batch = Batch.from_pydict({"id": [1, 2, 1], column: [5, 6, 7]})
+    write_all(postgres(database, f"{schema}.{table}", mode="upsert", key="id"), [batch])
+    assert ask(database, f'SELECT id, "{column}" FROM {quoted} ORDER BY id') == [(1, 7), (2, 6)]
+
+
 def test_many_rows_of_random_widths_arrive_as_they_are(database: str) -> None:
     chance = np.random.default_rng(3)
     rows = 200_000

@@ -130,6 +130,32 @@ REFUSED: dict[str, tuple[Callable[[str], object], str]] = {
         'the server refuses: duplicate key value violates unique constraint "t_id_key" (Key '
         "(id)=(1) already exists.); correct the table or the rows",
     ),
+    "what the server alone writes": (
+        lambda dsn: _first_rows(
+            dsn, "CREATE TABLE t (id bigint GENERATED ALWAYS AS IDENTITY)", numbers(1)
+        ),
+        "the Postgres table t: the server alone says what is in 'id', GENERATED ALWAYS; leave out",
+    ),
+    "a column that staged rows have": (
+        lambda dsn: write_all(postgres(dsn, "t"), [Batch.from_rows([{"whale_part": 1}])]),
+        "the Postgres table t: staged rows have a column 'whale_part' of their own: give this one",
+    ),
+    "a view that cannot be written": (
+        lambda dsn: _first_rows(
+            dsn, "CREATE VIEW t AS SELECT max(1)::bigint AS id HAVING false", numbers(1)
+        ),
+        'the Postgres table t: the server refuses: cannot insert into view "t" (',
+    ),
+    "a statement that takes too long": (
+        lambda dsn: _first_rows(
+            f"{dsn} options='-c statement_timeout=100ms'",
+            "CREATE TABLE t (id bigint); CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN PERFORM pg_sleep(9); RETURN NULL; END $$;"
+            " CREATE TRIGGER wait BEFORE INSERT ON t EXECUTE FUNCTION wait()",
+            numbers(1),
+        ),
+        "the server refuses: canceling statement due to statement timeout; give statements more ",
+    ),
     "a connection that breaks in a commit": (
         _broken_while_it_commits,
         "the connection broke, or the server had no room: terminating connection due to "
@@ -162,6 +188,17 @@ def test_a_host_that_is_gone_is_noticed(database: str) -> None:
         assert int(connection.info.get_parameters()["keepalives_idle"]) <= 60
     with closing(connect(f"{database} keepalives_idle=7", "t")) as connection:
         assert connection.info.get_parameters()["keepalives_idle"] == "7"
+
+
+def test_timeouts_for_queries_do_not_end_a_copy(database: str) -> None:
+    """It lasts as long as an epoch; what the dsn itself asks for stays."""
+    name = database.split("dbname=")[1].split(maxsplit=1)[0]
+    do(database, f"ALTER DATABASE {name} SET statement_timeout = '9s'")
+    do(database, f"ALTER DATABASE {name} SET idle_session_timeout = '9s'")
+    for dsn, wanted in ((database, "0"), (f"{database} options='-c statement_timeout=7s'", "7s")):
+        with closing(connect(dsn, "t")) as connection:
+            assert connection.execute("SHOW statement_timeout").fetchone() == (wanted,)
+            assert connection.execute("SHOW idle_session_timeout").fetchone() == ("0",)
 
 
 def test_arguments_are_checked() -> None:
