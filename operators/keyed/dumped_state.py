@@ -72,12 +72,15 @@ def _arrow_type(text: str) -> pa.DataType:
     return type_to_arrow(DataType.parse(text))
 
 
-def declared_table(dumped: Sequence[pa.Table], values: Sequence[DeclaredValue]) -> pa.Table:
+def declared_table(
+    dumped: Sequence[pa.Table], values: Sequence[DeclaredValue], keys: Sequence[str]
+) -> pa.Table:
     """Return one row per key: its key columns, then the declared values.
 
     Args:
         dumped: the chunks in the order in which they were dumped.
         values: the declared values, in the order of their declaration.
+        keys: the names of the key columns, whose types nothing says where there are no keys.
 
     Raises:
         InputError: the chunks are not those of these values.
@@ -85,9 +88,10 @@ def declared_table(dumped: Sequence[pa.Table], values: Sequence[DeclaredValue]) 
     entries = {one.name: column_name(f"{one.name} at") for one in values if _has_entries(one)}
     mains = [one for one in dumped if not set(entries.values()) & set(one.column_names)]
     if not mains:
-        return pa.table({})
+        none = {one.name: pa.array([], _shown_type(one)) for one in values}
+        return _table({name: pa.array([], pa.null()) for name in keys}, none)
     main = pa.concat_tables(mains).combine_chunks()
-    keys = {name: main.column(name) for name in main.column_names if not name.startswith("#")}
+    of_keys = {name: main.column(name) for name in main.column_names if not name.startswith("#")}
     columns: dict[str, Any] = {}
     for one in values:
         column = column_name(one.name)
@@ -102,13 +106,21 @@ def declared_table(dumped: Sequence[pa.Table], values: Sequence[DeclaredValue]) 
             columns[one.name] = _times(main.column(column))
         else:
             columns[one.name] = _plain(one, main, column)
-    return _table(keys, columns)
+    return _table(of_keys, columns)
 
 
 def _table(keys: Mapping[str, Any], columns: Mapping[str, Any]) -> pa.Table:
     """Return a table; a value that is called as a key column is gets another name."""
     renamed = {f"{name} (state)" if name in keys else name: one for name, one in columns.items()}
     return pa.table({**keys, **renamed})
+
+
+def _shown_type(value: DeclaredValue) -> pa.DataType:
+    if value.type is None:
+        return pa.timestamp("ns")
+    if value.kind == "map":
+        return pa.map_(value.key_type, value.type)
+    return pa.list_(value.type) if value.kind == "list" else value.type
 
 
 def _has_entries(value: DeclaredValue) -> bool:

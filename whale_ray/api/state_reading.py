@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -192,7 +192,7 @@ def state_of_operator(store: CheckpointStore, manifest: Manifest, operator: str)
     ]
     values = declared_values(manifest.operators[operator].get("state", ()))
     if values is not None:
-        return declared_table(tables, values)
+        return declared_table(tables, values, _key_of(manifest, operator))
     kept = [table for table in tables if table.num_rows] or tables[:1]
     shown = [table.rename_columns(_without_signs(table.column_names)) for table in kept]
     return pa.concat_tables(shown, promote_options="default") if shown else pa.table({})
@@ -243,13 +243,19 @@ def operator_rows(store: CheckpointStore, manifest: Manifest, operator: str) -> 
     from ..operators.keyed.changed_keys import latest_rows
     from ..operators.windows.slice_versions import latest_groups, open_slices
 
-    keys = next(iter(record.get("key", ())), ())
+    keys = _key_of(manifest, operator)
     for part in parts:
         chunks = [chunk_from_bytes(store.read_chunk(file)) for file in part.chunks]
         state = [chunk for chunk in chunks if chunk.waits is None]
         is_of_slices = any(open_slices(chunk.rows) is not None for chunk in state)
         latest = latest_groups if is_of_slices else latest_rows
         yield from latest(state, keys, StateBudget(_KEYS_BYTES_MAX))
+
+
+def _key_of(manifest: Manifest, operator: str) -> Sequence[str]:
+    """Return the key of an operator's first input, () if it has none."""
+    record: dict[str, Any] = manifest.operators.get(operator, {})
+    return next(iter(record.get("key", ())), ())
 
 
 def _keys_of(manifest: Manifest, operator: str) -> set[str]:

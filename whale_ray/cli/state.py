@@ -23,7 +23,9 @@ def add_state(commands: Any) -> None:
     command = commands.add_parser(
         "state", help="show the checkpoints in a folder, the state in them, and what changed"
     )
-    command.add_argument("path", metavar="PATH", help="a folder of checkpoints, a path or a URL")
+    command.add_argument(
+        "path", metavar="PATH", help="a folder of checkpoints, a path or a URL, or one of them"
+    )
     command.add_argument(
         "action",
         nargs="?",
@@ -31,11 +33,17 @@ def add_state(commands: Any) -> None:
         choices=("list", "show", "diff"),
         help="list (the default), show OPERATOR, diff EPOCH EPOCH",
     )
-    command.add_argument("names", nargs="*", metavar="NAME", help="an operator; two epochs")
+    command.add_argument(
+        "names", nargs="*", default=[], metavar="NAME", help="an operator; two epochs"
+    )
     command.add_argument("--epoch", default="latest", help="of `list` and `show`: a number")
     command.add_argument("--name", default=None, help="of `show`: one declared value")
     command.add_argument(
-        "--rows", type=int, default=ROWS_SHOWN, metavar="N", help="of `show`: rows (%(default)s)"
+        "--rows",
+        type=_number,
+        default=ROWS_SHOWN,
+        metavar="N",
+        help="of `show`: rows (%(default)s)",
     )
     command.add_argument("--json", action="store_true", help="one JSON object")
     command.set_defaults(function=_state)
@@ -68,19 +76,20 @@ def _list(parsed: argparse.Namespace) -> tuple[Any, list[str]]:
     from ..api.state_listing import epochs_in
     from ..api.state_reading import find_epoch, open_store
 
-    store, _ = open_store(parsed.path)
+    store, named = open_store(parsed.path)
+    epoch = named if named is not None and parsed.epoch == "latest" else parsed.epoch
     epochs = epochs_in(store)
     if not epochs:
-        find_epoch(store, parsed.epoch)  # says that there are none
+        find_epoch(store, epoch)  # says that there are none
     lines = [f"checkpoints in {store.url}, the oldest first", *table([*map(_row, epochs)])]
     lines += [f"  {one.damage}" for one in epochs if one.damage]
     found: dict[str, Any] = {
         "url": store.url,
         "checkpoints": [dataclasses.asdict(one) for one in epochs],
     }
-    if parsed.epoch == "latest" and epochs[-1].damage:
+    if epoch == "latest" and epochs[-1].damage:
         return found, lines
-    of_epoch, lines_of_epoch = _operators_at(store, parsed.epoch)
+    of_epoch, lines_of_epoch = _operators_at(store, epoch)
     return found | of_epoch, [*lines, "", *lines_of_epoch]
 
 
@@ -208,6 +217,14 @@ def _diff(parsed: argparse.Namespace) -> tuple[Any, list[str]]:
 
 def _time(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _number(text: str) -> int:
+    """Return a number of rows that an option names."""
+    if not text.isdecimal():
+        msg = f"{text!r} is not a number of rows, such as {ROWS_SHOWN}"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
 
 
 def _counted(number: int, what: str) -> str:

@@ -217,6 +217,19 @@ def test_types_are_the_declared_ones(store):
     }
 
 
+def test_types_are_there_without_a_key(store):
+    """As at a checkpoint before the first row, or behind the end of a job."""
+    write(store, 1, [])
+    found = whale.read_state(store.url, "op")
+    assert found.num_rows == 0 and found.column_names == ["k", *Everything.declared]
+    write(store, 2, chunks_of(ROWS))
+    full = whale.read_state(store.url, "op").schema
+    assert [found.schema.field(name) for name in Everything.declared] == [
+        full.field(name) for name in Everything.declared
+    ]
+    assert whale.read_state(store.url, "op", "n", 1).column_names == ["k", "value"]
+
+
 def test_one_value_of_an_epoch(store):
     write(store, 1, chunks_of(ROWS[:2]))
     name = write(store, 2, chunks_of(ROWS))
@@ -360,8 +373,10 @@ def test_what_a_running_job_removes_while_it_is_read_is_no_damage(store, tmp_pat
 
 
 def test_the_command_lists_shows_and_compares(store, capsys):
-    write(store, 1, chunks_of(ROWS[:3]), savepoint=True)
+    name = write(store, 1, chunks_of(ROWS[:3]), savepoint=True)
     write(store, 2, chunks_of(ROWS))
+    assert main(["state", f"{store.url}/{name}"]) == 0
+    assert f"{store.url}/{name}\n" in capsys.readouterr().out
     assert main(["state", store.url]) == 0
     said = capsys.readouterr().out
     assert "savepoint" in said and "2023-11-14 22:13:20" in said
@@ -408,6 +423,14 @@ def test_the_command_says_what_is_wrong_in_one_line(store, capsys, tmp_path):
         assert main(["state", store.url, *words]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith("whale-ray: ")
+    for mistake, told in (
+        (["state"], "the following arguments are required: PATH; see"),
+        (["state", store.url, "show", "op", "--rows", "-3"], "'-3' is not a number of rows"),
+        (["state", f"{store.url}/{store.manifests()[0]}x"], "has no checkpoint 'manifests/"),
+    ):
+        assert main(mistake) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert told in line
 
 
 def test_a_chunk_that_is_gone_is_named(store, tmp_path, capsys):
