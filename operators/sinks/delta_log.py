@@ -9,7 +9,7 @@ whose application another has advanced meanwhile, so two coordinators cannot bot
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -20,9 +20,11 @@ from .delta_files import DeltaFile, TableFolder
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, Field
 
 _DRAWN = re.compile(r"\x1b\[\d+m|↳")
+_CONSTRAINT = "delta.constraints."
+_RULES_OF_COLUMNS = ("delta.invariants", "delta.generationExpression", "delta.identity.")
 _TRIES_MAX = 100
 """How often a transaction is tried, since others have changed the table meanwhile."""
 
@@ -34,10 +36,16 @@ class DeltaColumns:
     Attributes:
         types: Delta's type of each, such as `long`, by name.
         partition_by: those by which the table is partitioned.
+        required: those that take no null.
+        rules: what else the table demands of its writers, and this sink does not keep to.
+        is_append_only: rows are never removed.
     """
 
     types: dict[str, str]
     partition_by: tuple[str, ...]
+    required: frozenset[str] = frozenset()
+    rules: tuple[str, ...] = ()
+    is_append_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,6 +141,9 @@ class DeltaLog:
     ) -> None:
         """Raise `OutputError` unless a table has the columns of these rows, and is partitioned so.
 
+        Nor may it have rules for its rows that only other writers know: deltalake adds files
+        without a look into them.
+
         Args:
             columns: the table's.
             schema: of the rows, with Delta's types.
@@ -149,6 +160,12 @@ class DeltaLog:
             msg = (
                 f"the Delta table {self.folder.url!r} has other columns than these rows: "
                 f"{difference}; rename or cast them with select(), or name another table"
+            )
+            raise OutputError(msg)
+        if columns.rules:
+            msg = (
+                f"the Delta table {self.folder.url!r} has {' and '.join(columns.rules)}, to which "
+                "this sink does not keep: take that from the table, or name another table"
             )
             raise OutputError(msg)
         self.refuse_partitions(columns, partition_by)
@@ -192,6 +209,9 @@ class DeltaLog:
                     commit_properties=properties,
                 )
             except CommitFailedError:
+                now = self._open()
+                if now is not None and now.version() == table.version():
+                    raise  # nobody was first: deltalake does not write such a table
                 return False
             return True
         try:
@@ -231,10 +251,14 @@ class DeltaLog:
 
 def as_output_error(folder: TableFolder, error: Exception) -> OutputError:
     """Return the error of a library, or of the system, as one line that names the table."""
+    from deltalake.exceptions import CommitFailedError, DeltaProtocolError
+
     what = f"the Delta table {folder.url!r} cannot be read or written"
     if isinstance(error, OSError) and error.errno:
         return OutputError(f"{what}: {system_reason(error)}; check the place, and its permissions")
     remedy = store_remedy(str(error)) or "check the place, its permissions and storage_options"
+    if isinstance(error, (CommitFailedError, DeltaProtocolError)):
+        remedy = "name a table without that"
     if "credentials" in remedy:
         remedy = f"{remedy} (storage_options)"
     return OutputError(f"{what}: {_reason_of(error)}; {remedy}")
@@ -259,8 +283,31 @@ def types_of(schema: pa.Schema) -> dict[str, str]:
 
 
 def _columns_of(table: DeltaTable) -> DeltaColumns:
-    types = {one.name: _type_name(one.type) for one in table.schema().fields}
-    return DeltaColumns(types, tuple(table.metadata().partition_columns))
+    fields = table.schema().fields
+    metadata = table.metadata()
+    return DeltaColumns(
+        {one.name: _type_name(one.type) for one in fields},
+        tuple(metadata.partition_columns),
+        frozenset(one.name for one in fields if not one.nullable),
+        tuple(_rules_of(metadata.configuration, fields)),
+        metadata.configuration.get("delta.appendOnly") == "true",
+    )
+
+
+def _rules_of(configuration: Mapping[str, str], fields: Iterable[Field]) -> Iterator[str]:
+    """Yield what a table demands of the rows that are written into it.
+
+    Source: the protocol of Delta Lake, "Requirements for Writers".
+    """
+    for key in sorted(configuration):
+        if key.startswith(_CONSTRAINT):
+            yield f"the constraint {key.removeprefix(_CONSTRAINT)!r}"
+    if configuration.get("delta.columnMapping.mode", "none") != "none":
+        yield "column mapping"
+    for one in fields:
+        keys = [key for key in one.metadata if key.startswith(_RULES_OF_COLUMNS)]
+        if keys:
+            yield f"{', '.join(sorted(keys))} of column {one.name!r}"
 
 
 def _type_name(kind: object) -> str:

@@ -120,6 +120,12 @@ class DeltaSink(Sink):
         columns = self.log.columns()
         if columns is not None and self.mode == "append":
             self.log.refuse_partitions(columns, self.partition_by)
+        if columns is not None and columns.is_append_only and self.mode == "overwrite":
+            msg = (
+                f"{self.describe()}: the table is append-only (delta.appendOnly), so its rows "
+                "cannot be replaced; use mode='append', or name another table"
+            )
+            raise OutputError(msg)
 
     def open(self, context: InstanceContext, token: str) -> SinkWriter:
         """Open one instance's writer; no file is created before the first row."""

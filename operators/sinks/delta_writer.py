@@ -34,6 +34,7 @@ class DeltaWriter(SinkWriter):
         self._rows: DeltaRows | None = None
         self._cut: list[DeltaRows] = []
         self._partition_by: tuple[str, ...] | None = None
+        self._required: frozenset[str] = frozenset()
         self._parts = 0
 
     def write(self, batch: Batch) -> None:
@@ -42,6 +43,13 @@ class DeltaWriter(SinkWriter):
         values = in_delta_types(record)
         if self._partition_by is None:
             self._partition_by = self._meet_table(record.schema)
+        for name in self._required:
+            if record.column(name).null_count:
+                msg = (
+                    f"sink {self._operator_id!r}: column {name!r} of the Delta table takes no "
+                    "null, and the rows have one there; leave such rows out, or fill it"
+                )
+                raise OutputError(msg)
         if not values.num_rows:
             return
         if self._rows is None:
@@ -95,6 +103,7 @@ class DeltaWriter(SinkWriter):
         else:
             self._sink.log.refuse_others(columns, here, self._sink.partition_by)
             partition_by = columns.partition_by
+            self._required = columns.required
         for name in partition_by:
             check_partition(self._operator_id, name, here)
         if set(here.names) == set(partition_by):

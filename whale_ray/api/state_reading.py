@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -254,7 +254,7 @@ def operator_rows(store: CheckpointStore, manifest: Manifest, operator: str) -> 
 
 def _key_of(manifest: Manifest, operator: str) -> Sequence[str]:
     """Return the key of an operator's first input, () if it has none."""
-    record: dict[str, Any] = manifest.operators.get(operator, {})
+    record: Mapping[str, Any] = manifest.operators.get(operator, {})
     return next(iter(record.get("key", ())), ())
 
 
