@@ -17,10 +17,11 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from ..transport.atomics import kernel, load
+from ..transport.atomics import kernel, load, prefetch
 from .index import (
     ALIVE,
     BASE,
+    BLOCK,
     FIXED,
     NODE_BITS,
     READ_U32,
@@ -48,7 +49,7 @@ Slots = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
 _PART_BUCKETS = 1 << 17
-"""Keys are looked up in parts of the index of 1 MiB: the second-level cache holds one."""
+"""Keys are looked up in parts of the index of 1 MiB: the next one is read meanwhile."""
 
 
 class KeyPasses:
@@ -90,7 +91,12 @@ class KeyPasses:
         _confirm(self._place, hashes, keys.address, keys.nulls, rows, places)
 
     def places(self, hashes: Hashes) -> Slots:
-        """Return what `PageFetcher.places` does, by a pass over the index."""
+        """Return what `PageFetcher.places` does, by a pass over the index if that is on the disk.
+
+        In memory, the buckets of many keys are fetched at once wherever they lie.
+        """
+        if not self._log.is_on_disk(self._table.buckets):
+            return self._fetcher.places(hashes)
         parts = np.empty(len(hashes), np.int64)
         buckets, ranks = self._table.buckets, self._table.ranks
         _parts(self._place, self._at, buckets, ranks, hashes, parts)
@@ -98,11 +104,10 @@ class KeyPasses:
         ends = np.cumsum(counts).tolist()
         places = np.empty(len(hashes), np.int64)
         wanted = np.flatnonzero(counts).tolist()
-        is_on_disk = self._log.is_on_disk(buckets)
-        if is_on_disk and wanted:
+        if wanted:
             self._read(wanted[0])
         for part, following in pairwise((*wanted, -1)):
-            if is_on_disk and following >= 0:
+            if following >= 0:
                 self._read(following)
             rows = order[ends[part] - int(counts[part]) : ends[part]]
             places[rows] = self._fetcher.places(hashes[rows])
@@ -130,12 +135,17 @@ def _confirm(place: Any, hashes: Any, keys: Any, nulls: Any, rows: Any, places: 
     """Let those places be -1 whose record is not that of the row's key."""
     base, stride, fixed, texts = place[BASE], place[STRIDE], place[FIXED], place[TEXTS]
     width = 8 * (fixed + 2 * texts)
-    for number in range(len(rows)):
-        row = rows[number]
-        if places[number] < 0:
-            continue
-        record, words = base + places[number] * stride, keys + row * width
-        null = np.int64(nulls[row]) if len(nulls) else np.int64(0)
-        is_alive = (load(record + 8) & 0xFF) == ALIVE
-        if not is_alive or not same_key(base, fixed, texts, record, hashes[row], words, null):
-            places[number] = -1
+    for first in range(0, len(rows), BLOCK):
+        stop = min(first + BLOCK, len(rows))
+        for number in range(first, stop):
+            prefetch(base + places[number] * stride)
+            prefetch(base + places[number] * stride + stride - 1)
+        for number in range(first, stop):
+            row = rows[number]
+            if places[number] < 0:
+                continue
+            record, words = base + places[number] * stride, keys + row * width
+            null = np.int64(nulls[row]) if len(nulls) else np.int64(0)
+            is_alive = (load(record + 8) & 0xFF) == ALIVE
+            if not is_alive or not same_key(base, fixed, texts, record, hashes[row], words, null):
+                places[number] = -1

@@ -22,6 +22,7 @@ from numba import types
 
 from ..transport.atomics import kernel
 from .index import (
+    BLOCK,
     NODE_BITS,
     READ_U64,
     STRIDE,
@@ -30,8 +31,8 @@ from .index import (
     TYPE_PLACE,
     TYPE_RANKS,
     first_with_tag,
-    home,
     node_of,
+    prefetch_home,
 )
 from .log import CHUNK_BYTES_MIN
 from .page_advice import (
@@ -265,14 +266,15 @@ def _pack(places: Any) -> None:
 )
 def _find_places(place: Any, at: Any, buckets: Any, ranks: Any, hashes: Any, places: Any) -> None:
     """Write the record that may be that of each key, -1 where there is none."""
-    bits = np.uint64(place[NODE_BITS])
-    for row in range(len(hashes)):
-        places[row] = -1
-        rank = ranks[node_of(bits, hashes[row])]
-        if rank < 0:
-            continue
-        bucket = home(at, bits, rank, hashes[row])
-        places[row] = first_with_tag(at, buckets, bucket, hashes[row])
+    bits, table = np.uint64(place[NODE_BITS]), buckets.ctypes.data
+    for first in range(0, len(hashes), BLOCK):
+        stop = min(first + BLOCK, len(hashes))
+        for row in range(first, stop):
+            rank = ranks[node_of(bits, hashes[row])]
+            places[row] = prefetch_home(at, bits, rank, hashes[row], table) if rank >= 0 else -1
+        for row in range(first, stop):
+            if places[row] >= 0:
+                places[row] = first_with_tag(at, buckets, places[row], hashes[row])
 
 
 @kernel(

@@ -109,6 +109,11 @@ class RecordChunks:
         ]
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
+    def growth_bytes(self, keys: int) -> int:
+        """Return how many bytes of chunks are opened for so many new records, at most."""
+        lacking = keys - (self._at[STOP] - self._at[NEXT])
+        return 0 if lacking <= 0 else lacking * self._record_bytes + self._next_chunk_bytes
+
     def open_chunk(self) -> None:
         """Open a new tail.
 

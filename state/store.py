@@ -171,6 +171,15 @@ class KeyedStore(StoreValues):
         self._insert_lacking(places, rows, hashes, packed)
         return places
 
+    def confirm(self, places: Slots, hashes: Hashes, keys: Batch) -> None:
+        """Let those places be -1 whose record is not that of the row's key.
+
+        Args:
+            places: records of this store, or of others of its log that have its layout, int64 (n,).
+            hashes, keys: as for `slots`.
+        """
+        self._passes.confirm(hashes, self.layout.pack(keys), np.arange(len(hashes)), places)
+
     def update(self, hashes: Hashes, keys: Batch, updates: Sequence[FieldUpdate]) -> Slots:
         """Do what `slots` does, and update fields for each row; after an error, for some rows."""
         packed = self.layout.pack(keys)
@@ -286,8 +295,8 @@ class KeyedStore(StoreValues):
         return self._table.has_room_to_grow
 
     def growth_bytes(self, keys: int) -> int:
-        """Return by how much its index grows if so many keys are added."""
-        return self._table.growth_bytes(keys)
+        """Return by how much its index and its records grow if so many keys are added, at most."""
+        return self._table.growth_bytes(keys) + self._chunks.growth_bytes(keys)
 
     def set_aside(self, nbytes: int) -> bool:
         """Take memory for something else, for which records go to the disk.

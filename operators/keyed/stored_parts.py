@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from ...state.disk_traffic import ROWS_MEASURED
-from ...state.keys import hash_keys, stable_partition
-from ...state.region_runs import RegionRuns
+from ...state.keys import hash_keys
+from ...state.waiting_rows import WaitingRows
 from ...transport.wire.batch import Batch
-from ...transport.wire.codec import message_size
 
 if TYPE_CHECKING:
     from ...state.budget import StateBudget
@@ -24,10 +22,40 @@ __all__ = ["StoredParts"]
 Slots = npt.NDArray[np.int64]
 
 _PASS_ROWS_MIN = 256
-_NEW = -1
-"""The region of keys without a record."""
 _GATHERED_BYTES_MAX = 1 << 30
 """Of rows for a pass, which are one batch: a column of it holds at most 2 GiB of text."""
+
+
+class _RecordsByKey:
+    """The records of the keys of rows, see `StoredRecords`."""
+
+    def __init__(self, store: KeyedStore, keys: Sequence[str]) -> None:
+        self._store, self._keys = store, keys
+
+    @property
+    def region_pages(self) -> int:
+        return self._store.region_pages
+
+    def places(self, rows: Batch) -> Slots:
+        return self._store.places_in_passes(hash_keys(rows, self._keys)[0])
+
+    def regions(self, places: Slots) -> Slots:
+        return self._store.regions(places)
+
+    def passed(self, regions: Iterable[int]) -> Iterator[int]:
+        return self._store.passed(regions)
+
+    def slots_at(self, rows: Batch, places: Slots) -> Slots:
+        hashes, _ = hash_keys(rows, self._keys)
+        return self._store.slots_at(places, hashes, rows.select(self._keys))
+
+    def in_pieces(self, rows: Batch) -> Iterator[tuple[Batch, Slots]]:
+        hashes, _ = hash_keys(rows, self._keys)
+        for piece, slots in self._store.passes(hashes, rows.select(self._keys)):
+            yield rows.take(piece), slots
+
+    def growth_bytes(self, keys: int) -> int:
+        return self._store.growth_bytes(keys)
 
 
 class StoredParts:
@@ -51,19 +79,20 @@ class StoredParts:
         begin: Callable[[Batch, Slots], None],
         settle: Callable[[], None],
     ) -> None:
-        self._store, self._keys = store, keys
+        self._store = store
         self._begin, self._settle = begin, settle
         self._set_aside_bytes = 0
-        self._runs = RegionRuns(operator, budget)
+        self._records = _RecordsByKey(store, keys)
+        self._waiting = WaitingRows(operator, budget, self._records)
 
     def of(self, batch: Batch) -> Iterator[tuple[Batch, Slots | None]]:
         """Yield rows in parts, and their records if these come from the disk: int64 (n,).
 
         Rows of one key keep their order, and follow those that were put off.
         """
-        if self._runs.rows:
-            with self._store.traffic.measured(self._runs.rows.total() + batch.num_rows):
-                yield from self._with_put_off(batch)
+        if waiting := len(self._waiting):
+            with self._store.traffic.measured(waiting + batch.num_rows):
+                yield from self._settled(self._waiting.taken(batch))
             return
         if not self._store.spills or not batch.num_rows:
             yield batch, None
@@ -77,15 +106,14 @@ class StoredParts:
         left = batch.slice(start)
         with traffic.measured(left.num_rows):
             if left.num_rows >= _PASS_ROWS_MIN:
-                yield from self._passes(left)
+                yield from self._settled(self._records.in_pieces(left))
             elif left.num_rows:
                 yield left, None
 
-    def _passes(self, batch: Batch) -> Iterator[tuple[Batch, Slots]]:
+    def _settled(self, parts: Iterator[tuple[Batch, Slots]]) -> Iterator[tuple[Batch, Slots]]:
+        """Yield parts of a pass, each settled before the next one is looked up."""
         self._settle()
-        hashes, _ = hash_keys(batch, self._keys)
-        for rows, slots in self._store.passes(hashes, batch.select(self._keys)):
-            part = batch.take(rows)
+        for part, slots in parts:
             self._begin(part, slots)
             yield part, slots
             self._settle()
@@ -95,60 +123,11 @@ class StoredParts:
 
         Returns: whether there is room for them.
         """
-        by_region = self._by_region(batch)
-        nbytes = sum(message_size(rows, 0, rows.has_times) for rows in by_region.values())
-        if not self._runs.has_room(nbytes, self._store.growth_bytes(batch.num_rows)):
-            return False
-        for region, rows in by_region.items():
-            self._runs.append(region, rows)
-        self._runs.start_writing()
-        return True
-
-    def _by_region(self, batch: Batch) -> dict[int, Batch]:
-        """Return the rows of each region, with their places; `_NEW`: of keys without a record."""
-        hashes, _ = hash_keys(batch, self._keys)
-        places = self._store.places_in_passes(hashes)
-        regions = self._store.regions(places)
-        first = int(regions.min(initial=0))
-        order, counts = stable_partition(regions - first, int(regions.max(initial=0)) - first + 1)
-        ends = np.cumsum(counts).tolist()
-        ordered = batch.take(order).with_column(_name_beside(batch), places[order])
-        return {
-            first + number: ordered.slice(ends[number] - count, ends[number])
-            for number, count in enumerate(counts.tolist())
-            if count
-        }
-
-    def _with_put_off(self, batch: Batch) -> Iterator[tuple[Batch, Slots]]:
-        """Yield the rows that were put off and those of a batch, region by region."""
-        own = self._by_region(batch) if batch.num_rows else {}
-        rows = self._runs.rows + Counter({region: one.num_rows for region, one in own.items()})
-        pages = self._store.region_pages
-        dense = sorted(one for one, count in rows.items() if one != _NEW and count >= pages)
-        for region, following in zip(self._store.passed(dense), (*dense, None)[1:], strict=True):
-            for part, places in self._of_region(region, own, following):
-                hashes, _ = hash_keys(part, self._keys)
-                slots = self._store.slots_at(places, hashes, part.select(self._keys))
-                self._begin(part, slots)
-                yield part, slots
-                self._settle()
-        for region in sorted({*rows}.difference(dense), reverse=True):
-            for part, _ in self._of_region(region, own):
-                yield from self._passes(part)
-        self._runs.close()
-
-    def _of_region(
-        self, region: int, own: Mapping[int, Batch], following: int | None = None
-    ) -> Iterator[tuple[Batch, Slots]]:
-        """Yield the rows of a region that were put off, then those in memory, and their places."""
-        last = (own[region],) if region in own else ()
-        for part in self._runs.taken(region, following, last):
-            *names, place = part.schema.names
-            yield part.select(names), part.column(place).data.copy()
+        return self._waiting.put_off(batch) is not None
 
     def forget(self) -> None:
         """Forget the rows that were put off."""
-        self._runs.close()
+        self._waiting.close()
 
     @property
     def bytes_gathered_max(self) -> int:
@@ -167,8 +146,3 @@ class StoredParts:
         self.forget()
         self._store.give_back(self._set_aside_bytes)
         self._set_aside_bytes = 0
-
-
-def _name_beside(batch: Batch) -> str:
-    """Return a name for a column that no column of a batch has."""
-    return "#" + max(batch.schema.names, key=len)

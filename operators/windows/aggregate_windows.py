@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,19 +26,20 @@ from ..process import Output
 from .aggregation import Aggregation, evaluated_inputs
 from .changed_groups import newly_flagged
 from .deltas import DeltaForm, delta_columns
-from .group_memtable import GroupMemtable, report_none
+from .group_records import slices_in
 from .group_state import CHANGED, GroupState
 from .group_windows import GroupWindows
 from .grouping import SLICE
 from .overlapping_windows import OverlappingWindows
 from .sealed_windows import dated
 from .slice_stores import scan_together
+from .slices import WholeInput
 from .time_windows import TimeWindows
 from .trigger import Trigger
+from .waiting_groups import WaitingGroups, report_none
 from .window_results import WindowResults
 
 if TYPE_CHECKING:
-    from ...state.budget import StateBudget
     from ...transport.wire.types import Schema
 
 __all__ = ["AggregateWindows"]
@@ -59,9 +59,8 @@ class AggregateWindows(GroupWindows):
         super().__init__(aggregation)
         self._changed: list[tuple[Int64s, Int64s]] = []
         self._trigger = Trigger(aggregation.trigger_ns)
-        self._memtable: GroupMemtable | None = None  # once groups come from the disk
-        self._waiting_rows = 0  # since it was emptied
-        self._has_reported = False  # that there is no memory for one
+        self._waiting: WaitingGroups | None = None  # once groups come from the disk
+        self._has_reported = False  # that there is no memory for it
 
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Add rows, or deltas of partial aggregates; emit what has changed if that is asked for."""
@@ -78,13 +77,13 @@ class AggregateWindows(GroupWindows):
     def _parts(self, batch: Batch) -> Iterator[Batch]:
         """Yield a batch in parts: all of it while all groups are in memory, as it is then.
 
-        Else as many rows as the memtable has room for, or after which it may be needed.
+        Else as many rows as may wait in memory, or after which they may have to.
         """
         start = 0
         while start < batch.num_rows or not start:
             rows = max(batch.num_rows, 1)
-            if self._memtable is not None:
-                rows = self._memtable.rows_that_fit(batch.slice(start))
+            if self._waiting is not None:
+                rows = self._waiting.rows_max(batch) if batch.num_rows else 1
             elif self._groups is not None and self._groups.spills:
                 rows = ROWS_MEASURED
             is_whole = not start and rows >= batch.num_rows
@@ -93,9 +92,7 @@ class AggregateWindows(GroupWindows):
 
     def _measured(self, rows: int) -> AbstractContextManager[None]:
         """Measure what rows that change groups on the disk move there, if they do not wait."""
-        if self._memtable is not None:
-            self._waiting_rows += rows
-        elif self._groups is not None:
+        if self._waiting is None and self._groups is not None:
             return self._groups.traffic.measured(rows)
         return nullcontext()
 
@@ -106,14 +103,19 @@ class AggregateWindows(GroupWindows):
         batch, slices = self._without_late(batch, slices, out)
         if not batch.num_rows:
             return
+        self._note_time(batch)
+        if self._may_put_off(slices):
+            rows = batch.select(self._asked.columns_read)
+            if not isinstance(self._slices, WholeInput):
+                rows = rows.with_column(SLICE, slices)
+            if self._put_off(rows):
+                return
         keys = batch.select(self._asked.keys)
-        groups = self._taking(batch, slices)
         inputs = evaluated_inputs(self._asked.aggregates, batch)
         hashes = hash_keys(batch, self._asked.keys)[0]
         with self._results.naming(lambda: keys):
-            slots = groups.add(slices, hashes, keys, inputs, batch.times)
-        self._note_time(batch)
-        self._note_taken(groups, slices, slots)
+            slots = self._state.add(slices, hashes, keys, inputs, batch.times)
+        self._note_taken(slices, slots)
 
     def _merge_deltas(self, batch: Batch, columns: DeltaForm) -> None:
         """Add deltas to their groups; none is late, see `partial_windows`."""
@@ -126,36 +128,39 @@ class AggregateWindows(GroupWindows):
             msg = f"{self._context.operator_id}: a watermark came before the deltas behind it"
             raise AssertionError(msg)
         self._note_time(batch)
-        may_hold = self._may_hold and self._memtable is None
+        may_hold = self._may_hold and self._waiting is None
         if may_hold and self._are_sliced:
             batch, slices = self._without_stored(batch, slices)
         if may_hold and self._hold(batch, slices, columns.slice):
             return
         self._merge_held()
-        if self._are_sliced or not may_hold or not self._hold(batch, slices, columns.slice):
-            self._merge_into(self._taking(batch, slices), batch, slices)
+        if not self._are_sliced and may_hold and self._hold(batch, slices, columns.slice):
+            return
+        if not (self._may_put_off(slices) and self._put_off(batch)):
+            self._merge_into(batch, slices)
 
-    def _merge_into(self, groups: GroupState, batch: Batch, slices: Int64s) -> None:
+    def _merge_into(self, batch: Batch, slices: Int64s) -> None:
         keys = batch.select(self._asked.keys)
-        slots = groups.slots(slices, hash_keys(keys, self._asked.keys)[0], keys)
+        slots = self._state.slots(slices, hash_keys(keys, self._asked.keys)[0], keys)
         with self._results.naming(lambda: keys):
-            groups.merge_dumped(slots, batch)
-        self._note_taken(groups, slices, slots)
+            self._state.merge_dumped(slots, batch)
+        self._note_taken(slices, slots)
 
     def portions(self, watermark_ns: int | None, out: Output) -> Iterator[None]:
         """Emit the windows that have ended, and free what no window needs any more."""
         if watermark_ns is None:
             if self._asked.output_mode == "update":
                 self._emit_changed(out)
-            self._close_memtable()
+            self._take_waiting()
+            self._forget_waiting()
         else:
             self._prepare(watermark_ns, out)
         yield from super().portions(watermark_ns, out)
 
     def _prepare(self, watermark_ns: int, out: Output) -> None:
         """Emit what has changed before a watermark, and let no row wait that it concerns."""
-        if self._memtable is not None and self._ends_one_of(self._memtable, watermark_ns):
-            self._empty_memtable()
+        if self._ends_one_that_waits(watermark_ns):
+            self._take_waiting()
         is_update = self._asked.output_mode == "update"
         if is_update and (
             self._closes_one(watermark_ns) or self._trigger.is_time(self._context.clock)
@@ -177,40 +182,85 @@ class AggregateWindows(GroupWindows):
             if whole is not None:
                 yield from self._emit_deltas(whole, out)
 
-    # -- taking rows --------------------------------------------------------------------------
+    # -- rows that wait for a pass over groups on the disk -------------------------------------
 
-    def _taking(self, batch: Batch, slices: Int64s) -> GroupState:
-        """Return the groups to which rows are added: those of a memtable, or all that there are."""
+    def _may_put_off(self, slices: Int64s) -> bool:
+        """Whether rows may wait; if not, those that do have been taken before them."""
         is_heavy = self._state.spills and self._state.traffic.is_heavy
-        if self._memtable is None and is_heavy and self._may_wait:
-            self._memtable = GroupMemtable.open(self._state, self._context, self._made)
-            if self._memtable is None:
-                self._report_no_memtable()
-        if self._memtable is not None and not self._memtable.has_room(batch):
-            self._make_room(self._memtable)
-        memtable = self._memtable
-        if memtable is None:
-            return self._state
-        if self._changes_results(slices) or not memtable.has_room(batch):
-            self._empty_memtable()
-            return self._state
-        return memtable.groups
+        if self._waiting is None and is_heavy and self._may_wait:
+            self._waiting = WaitingGroups.open(self._state, self._context)
+            if self._waiting is None:
+                self._report_no_memory()
+        if self._waiting is not None and self._changes_results(slices):
+            self._take_waiting()
+            return False
+        return self._waiting is not None
 
-    def _make_room(self, memtable: GroupMemtable) -> None:
-        """Let the groups of the memtable wait on the disk, or merge all that waits."""
-        if memtable.may_put_off:
-            self._merge_waiting(memtable.put_off())
+    def _put_off(self, rows: Batch) -> bool:
+        """Let rows, or deltas, wait behind those that do; return whether they may."""
+        if self._waiting is not None and not self._waiting.fits(rows):
+            self._take_waiting()
+        if self._waiting is not None and not self._waiting.has_room(rows):
+            self._make_room(self._waiting)
+        if self._waiting is None:
+            return False
+        self._waiting.add(rows)
+        if self._asked.output_mode == "update":
+            self._trigger.note_change(self._context.clock)
+        return True
+
+    def _make_room(self, waiting: WaitingGroups) -> None:
+        """Let the rows in memory wait on the disk, or take all that wait."""
+        new = waiting.put_off()
+        if new is None:
+            self._take_waiting()
         else:
-            self._empty_memtable()
-        if self._memtable is not None and not self._state.has_room_for_keys:
-            self._close_memtable()
-            self._report_no_memtable()
+            for rows, slots in new:
+                self._take(rows, slots)
+        if not self._state.has_room_for_keys:
+            self._take_waiting()
+            self._forget_waiting()
+            self._report_no_memory()
+
+    def _take_waiting(self) -> None:
+        """Add the rows that wait to their groups.
+
+        If that moves too little to be worth the waiting, the next rows do not wait.
+        """
+        waiting = self._waiting
+        if waiting is None:
+            return
+        with self._state.traffic.measured(len(waiting)):
+            for rows, slots in waiting.taken():
+                self._take(rows, slots)
+        if not self._state.traffic.is_heavy:
+            self._forget_waiting()
+
+    def _take(self, rows: Batch, slots: Int64s) -> None:
+        """Add rows, or deltas, to their groups."""
+        with self._results.naming(lambda: rows.select(self._asked.keys)):
+            if delta_columns(rows.schema) is None:
+                inputs = evaluated_inputs(self._asked.aggregates, rows)
+                self._state.update(slots, inputs, rows.times)
+            else:
+                self._state.merge_dumped(slots, rows)
+        self._note_taken(slices_in(rows), slots)
+
+    def _forget_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.close()
+            self._waiting = None
+
+    def _report_no_memory(self) -> None:
+        if not self._has_reported:
+            self._has_reported = True
+            report_none(self._context.operator_id)
 
     @property
     def _may_wait(self) -> bool:
-        """Whether results are not asked for with each batch, and a group is its record alone."""
+        """Whether results are not asked for with each batch."""
         is_asked = self._asked.output_mode == "update" and self._asked.trigger_ns is None
-        return self._state.is_in_records and not is_asked and not self._asked.is_by_clock
+        return not is_asked and not self._asked.is_by_clock
 
     def _changes_results(self, slices: Int64s) -> bool:
         """Whether rows belong to windows whose results have been emitted and will be again."""
@@ -221,17 +271,14 @@ class AggregateWindows(GroupWindows):
             (slices < self._slices.first_unfired(before_ns)).any()
         )
 
-    def _note_taken(self, groups: GroupState, slices: Int64s, slots: Int64s) -> None:
+    def _note_taken(self, slices: Int64s, slots: Int64s) -> None:
         """Note that rows have been added to groups."""
-        if groups is self._state:
-            self._overlapping.forget(slices)
-            self._note_changes(slices, slots)
-        elif self._asked.output_mode == "update":
-            self._trigger.note_change(self._context.clock)
+        self._overlapping.forget(slices)
+        self._note_changes(slices, slots)
 
-    def _ends_one_of(self, memtable: GroupMemtable, watermark_ns: int) -> bool:
-        """Whether a watermark lets a window end, or close, that may have rows in a memtable."""
-        earliest = memtable.earliest_slice
+    def _ends_one_that_waits(self, watermark_ns: int) -> bool:
+        """Whether a watermark lets a window end, or close, of which rows may wait."""
+        earliest = None if self._waiting is None else self._waiting.earliest_slice
         if earliest is None:
             return False
         if earliest < self._slices.first_open(watermark_ns - self._lateness_ns):
@@ -240,46 +287,6 @@ class AggregateWindows(GroupWindows):
         before_ns = self._watermark_ns
         is_new = before_ns == WATERMARK_NONE or first > self._slices.first_unfired(before_ns)
         return is_new and earliest < first
-
-    def _empty_memtable(self) -> None:
-        """Merge the groups of rows that came lately into those on the disk.
-
-        If that moves too little to be worth the waiting, the next rows do not wait.
-        """
-        if self._memtable is None:
-            return
-        with self._state.traffic.measured(self._waiting_rows):
-            self._merge_waiting(self._memtable.emptied())
-        self._waiting_rows = 0
-        if not self._state.traffic.is_heavy:
-            self._drop_memtable()
-
-    def _merge_waiting(self, waiting: Iterator[Batch]) -> None:
-        for deltas in waiting:
-            self._merge_into(self._state, deltas, deltas.column(SLICE).data)
-
-    def _close_memtable(self) -> None:
-        self._empty_memtable()
-        self._drop_memtable()
-
-    def _drop_memtable(self) -> None:
-        if self._memtable is not None:
-            self._memtable.close()
-            self._memtable, self._waiting_rows = None, 0
-
-    def _report_no_memtable(self) -> None:
-        if not self._has_reported:
-            self._has_reported = True
-            report_none(self._context.operator_id)
-
-    def _made(self, budget: StateBudget) -> GroupState:
-        """Return new groups within a budget, for a memtable."""
-        return GroupState(
-            self._input.select(self._asked.keys),
-            self._asked.accumulators(self._input),
-            replace(self._context, state_budget=budget),
-            shares_stores=self._asked.window is not None,
-        )
 
     def _bound(self, schema: Schema) -> GroupState:
         """Return the groups, made of the columns of the first rows; raise as `check_types`."""
@@ -312,7 +319,7 @@ class AggregateWindows(GroupWindows):
         if self._groups is None:
             return
         self._merge_held()
-        self._empty_memtable()
+        self._take_waiting()
         yield Batch.empty(self._input)
         for slices, slots in scan_together(self._state.scan, self._state.slices, nodes):
             parts = [(np.arange(len(slots)), self._state.dump(slots, sets=False))]
@@ -337,16 +344,16 @@ class AggregateWindows(GroupWindows):
     def seal(self, epoch: int) -> None:
         """See `Sealing.seal`; deltas that wait are merged before."""
         self._merge_held()
-        self._empty_memtable()
+        self._take_waiting()
         super().seal(epoch)
 
     def roll_back(self, epoch: int) -> None:
         """See `Sealing.roll_back`."""
-        self._drop_memtable()
+        self._forget_waiting()
         super().roll_back(epoch)
 
     def _forget(self) -> None:
-        self._drop_memtable()
+        self._forget_waiting()
         super()._forget()
 
     def _settle_loaded(self) -> None:
@@ -396,7 +403,7 @@ class AggregateWindows(GroupWindows):
     def _emit_changed(self, out: Output) -> None:
         """Emit the rows of the windows of groups that have changed, by the windows' ends."""
         if self._asked.output_mode == "update":
-            self._empty_memtable()
+            self._take_waiting()
         if not self._changed:
             return
         slices, slots = (np.concatenate(parts) for parts in zip(*self._changed, strict=True))

@@ -7,7 +7,7 @@ slice is freed at once and leaves nothing behind. `GroupLookup` finds them.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,6 +23,7 @@ from ..aggregates.accumulator import Accumulator, SlottedRows, State
 from ..sealing import Epochs
 from .dumped_groups import DumpedGroups, numbered
 from .group_lookup import GroupLookup
+from .group_records import GroupRecords
 from .kept_fields import KeptFields, states_of_dump, write_dumped
 from .sealed_groups import SealedGroups, value_columns
 from .slice_stores import SliceStores, keys_in_slices
@@ -36,19 +37,14 @@ if TYPE_CHECKING:
     from ...transport.wire.types import Schema
     from ..process import InstanceContext
 
-__all__ = ["CHANGED", "NEW", "GroupState"]
+__all__ = ["CHANGED", "GroupState"]
 
 Int64s = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 Inputs: TypeAlias = "Sequence[Sequence[Column]]"
 
 CHANGED = "changed"
-NEW = -1
-"""The region of groups that are not there yet."""
 _BINARY = DataType.parse("binary")
-
-_SEARCHED_ROWS = 1 << 16
-"""For so many groups at a time places are looked up."""
 
 
 class GroupState:
@@ -184,10 +180,6 @@ class GroupState:
         """Whether each of the indexes may grow in memory."""
         return all(store.has_room_for_keys for store in self._stores)
 
-    def growth_bytes(self, groups: int) -> int:
-        """Return by how much the indexes may grow if so many groups are added."""
-        return sum(store.growth_bytes(groups) for store in self._stores)
-
     def slots(self, slices: Int64s, hashes: Hashes, keys: Batch) -> Int64s:
         """Return the slot of each row's group; a new one where there is none.
 
@@ -217,22 +209,9 @@ class GroupState:
         for rows in self._spare.in_order(slots.copy()):
             yield slots[rows]
 
-    def passed(self, regions: Iterable[int]) -> Iterator[int]:
-        """Yield regions in their order; the next one is read, and the last written, meanwhile."""
-        return self._spare.passed(regions)
-
-    def regions_of(self, other: GroupState, slice_: int, slots: Int64s) -> Int64s:
-        """Return the region of our memory to which each group of another state belongs, or `NEW`.
-
-        It has the same keys, and shares stores as this one does.
-        """
-        regions = np.empty(len(slots), np.int64)
-        hashes = other._spare.records["#hash"]
-        for start in range(0, len(slots), _SEARCHED_ROWS):
-            part = slice(start, start + _SEARCHED_ROWS)
-            places = self._stores.places(slice_, hashes[slots[part]])
-            regions[part] = self._spare.regions(places)
-        return regions
+    def records_of_rows(self) -> GroupRecords:
+        """Return the records, as rows that wait for a pass over them meet them."""
+        return GroupRecords(self, self._stores, self._spare, self._keys.names)
 
     def keys_of(self, slots: Int64s) -> Batch:
         """Return the key columns of groups."""

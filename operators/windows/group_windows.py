@@ -56,8 +56,8 @@ class GroupWindows(TimeWindows):
     # -- deltas that are in no store ----------------------------------------------------------
 
     @abstractmethod
-    def _merge_into(self, groups: GroupState, batch: Batch, slices: Int64s) -> None:
-        """Merge deltas into groups."""
+    def _merge_into(self, batch: Batch, slices: Int64s) -> None:
+        """Merge deltas into the groups of their slices."""
 
     def _hold(self, batch: Batch, slices: Int64s, slice_column: str) -> bool:
         """Keep deltas until their windows end; False if there is no room for them."""
@@ -70,7 +70,7 @@ class GroupWindows(TimeWindows):
         """Return deltas without those of slices that the store has, which are merged into it."""
         stored = np.isin(slices, self._state.slices)
         if stored.any():
-            self._merge_into(self._state, batch.filter(stored), slices[stored])
+            self._merge_into(batch.filter(stored), slices[stored])
             batch, slices = batch.filter(~stored), slices[~stored]
         return batch, slices
 
@@ -81,17 +81,13 @@ class GroupWindows(TimeWindows):
             return False
         return self._state.is_in_records
 
-    def _merge_held(self, groups: GroupState | None = None) -> None:
-        """Merge deltas that wait into the groups of their slices: into these, if any are given."""
+    def _merge_held(self) -> None:
+        """Merge deltas that wait for the watermark into the groups of their slices."""
         if self._groups is None:
             return
         for held in (self._held.give_back(), self._overlapping.held.give_back()):
             if held is not None:
-                self._merge_into(self._taking(*held) if groups is None else groups, *held)
-
-    @abstractmethod
-    def _taking(self, batch: Batch, slices: Int64s) -> GroupState:
-        """Return the groups to which rows or deltas are added."""
+                self._merge_into(*held)
 
     def _forget_held(self) -> None:
         """Forget deltas that wait, and what was made of them or of groups in the store."""
@@ -122,7 +118,7 @@ class GroupWindows(TimeWindows):
         first = self._slices.first_unfired(watermark_ns)
         whole, others = self._held.give_back_ended(first, self._state, self._asked.keys)
         if others is not None:
-            self._merge_into(self._state, *others)
+            self._merge_into(*others)
         return whole
 
     def _emit_deltas(self, ended: EndedDeltas, out: Output) -> Iterator[int]:
@@ -181,7 +177,7 @@ class GroupWindows(TimeWindows):
             slices = [self._slices.slices_of(window) for window in left]
             found = self._overlapping.merged(slices)
             if found is None:
-                self._merge_held(self._state)
+                self._merge_held()
                 yield from self._emit_window(left.pop(0), out)
                 continue
             done, left = left[: len(found.counts)], left[len(found.counts) :]

@@ -236,10 +236,34 @@ class SliceStores:
             return np.full(len(hashes), -1, np.int64)
         return shared.store.find(*self._known(np.full(len(hashes), slice_), hashes, keys))
 
-    def places(self, slice_: int, hashes: Hashes) -> Int64s:
-        """Return the groups of a slice by the hashes in their records, see `KeyedStore.places`."""
-        shared = self._of.get(slice_)
-        return np.full(len(hashes), -1) if shared is None else shared.store.places(hashes)
+    def places(self, slices: Int64s, hashes: Hashes) -> Int64s:
+        """Return the group of each row as the index alone tells, by passes over the indexes.
+
+        It is -1 where there is none, and seldom another one: int64 (n,).
+        """
+        found = np.full(len(slices), -1, np.int64)
+        for store, rows in self._rows_by_store(slices):
+            known = self._known_hashes(hashes[rows], slices[rows])
+            found[rows] = store.places_in_passes(known)
+        return found
+
+    def _rows_by_store(self, slices: Int64s) -> Iterator[tuple[KeyedStore, Int64s | slice]]:
+        """Yield the stores of slices, and the rows of each; none of slices that are not open."""
+        if len(slices) and (slices == slices[0]).all():
+            distinct, numbers = slices[:1], None
+        else:
+            distinct, numbers = np.unique(slices, return_inverse=True)
+        found = {slice_: self._of[slice_] for slice_ in distinct.tolist() if slice_ in self._of}
+        for shared in {id(one): one for one in found.values()}.values():
+            if numbers is None:
+                yield shared.store, slice(None)
+                continue
+            is_in = np.array([found.get(slice_) is shared for slice_ in distinct.tolist()])
+            yield shared.store, np.flatnonzero(is_in[numbers])
+
+    def confirm(self, places: Int64s, slices: Int64s, hashes: Hashes, keys: Batch) -> None:
+        """Let those places be -1 whose record is not that of the row's group."""
+        self._spare.confirm(places, *self._known(slices, hashes, keys))
 
     def scan(self, slice_: int, nodes: Int64s | None) -> Int64s:
         """Return the slots of a slice, which may not be open; only those of some virtual nodes."""
@@ -357,9 +381,13 @@ class SliceStores:
         schema = self._spare.layout.keys
         of_slices = Column(schema.fields[0].type, slices)
         columns = [of_slices, *(keys.column(name) for name in schema.names[1:])]
-        return _hashes_in_slices(hashes, slices, self._node_bits), Batch(
-            schema, columns, len(slices)
-        )
+        return self._known_hashes(hashes, slices), Batch(schema, columns, len(slices))
+
+    def _known_hashes(self, hashes: Hashes, slices: Int64s) -> Hashes:
+        if not self._shares:
+            return hashes
+        found: Hashes = _hashes_in_slices(hashes, slices, self._node_bits)
+        return found
 
     def _opened(self, slice_: int) -> _Shared:
         shared = self._of.get(slice_)

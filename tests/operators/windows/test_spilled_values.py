@@ -16,11 +16,11 @@ import pytest
 
 import whale_ray as whale
 from tests.operators.windows.driving import Emitted
-from whale_ray.operators.windows import group_memtable
+from whale_ray.operators.windows import waiting_groups
 from whale_ray.operators.windows.aggregation import Aggregation
-from whale_ray.operators.windows.group_memtable import GroupMemtable
 from whale_ray.operators.windows.specifications import SessionWindow
 from whale_ray.operators.windows.top_n import TopN
+from whale_ray.operators.windows.waiting_groups import WaitingGroups
 from whale_ray.state.budget import StateBudget
 from whale_ray.state.disk_traffic import DiskTraffic
 from whale_ray.testing import instance_context
@@ -112,12 +112,12 @@ def rows_of(found: pa.Table, columns: Sequence[str]) -> list[tuple[object, ...]]
 
 @pytest.mark.parametrize("waits", [False, True])
 def test_picks_of_texts_and_decimals(waits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that come lately wait in a memtable, or are added at once."""
+    """Rows wait for a pass over the groups, or are added at once."""
     opened: list[object] = []
     monkeypatch.setattr(DiskTraffic, "is_heavy", True)
     if waits:
-        monkeypatch.setattr(group_memtable, "_BYTES_MIN", 1 << 17)
-        monkeypatch.setattr(GroupMemtable, "__init__", noting(GroupMemtable.__init__, opened))
+        monkeypatch.setattr(waiting_groups, "_BYTES_MIN", 1 << 17)
+        monkeypatch.setattr(WaitingGroups, "__init__", noting(WaitingGroups.__init__, opened))
     rows = table(8_000)
     found = driven(Aggregation(("key",), None, PICKS), rows, 1 << 19)
     assert bool(opened) == waits

@@ -13,6 +13,7 @@ import whale_ray as whale
 from whale_ray import state
 from whale_ray.operators.keyed.stored_parts import StoredParts
 from whale_ray.state.disk_traffic import DiskTraffic
+from whale_ray.state.store import KeyedStore
 from whale_ray.tasks.gathered_rows import GatheredRows
 from whale_ray.transport.wire.batch import Batch
 
@@ -101,9 +102,9 @@ def test_state_on_the_disk_changes_no_result(
 ) -> None:
     """Rows are taken as they come, or in passes where the kernel has no memory for the pages."""
     passes: list[Batch] = []
-    pass_of = StoredParts._passes
+    pass_of = KeyedStore.passes
     monkeypatch.setattr(
-        StoredParts, "_passes", lambda self, batch: (passes.append(batch), pass_of(self, batch))[1]
+        KeyedStore, "passes", lambda self, *keys: (passes.append(keys[1]), pass_of(self, *keys))[1]
     )
     in_memory = results(process, IN_MEMORY, ordered=ordered)
     for comes_from_disk in (False, True):

@@ -220,16 +220,14 @@ def _limited_rate(
     """Return rows per second, and the bytes that the disk reads and writes for them."""
     state, generator = subject(budget), np.random.default_rng(2)
     _fill(state, order)
-    rows = 0
-    begin_s, begin_bytes = time.perf_counter(), disk_bytes()
+    rows, taken_s, begin_bytes = 0, 0.0, disk_bytes()
     for _ in range(batches):
         drawn = draw(generator, len(order))
-        state.add(drawn)
+        taken_s += _seconds(partial(state.add, drawn))
         rows += BATCH_ROWS
-        if time.perf_counter() - begin_s > LIMITED_S:
+        if taken_s > LIMITED_S:
             break
-    state.settle()
-    taken_s = time.perf_counter() - begin_s
+    taken_s += _seconds(state.settle)
     return rows / taken_s, (disk_bytes() - begin_bytes) / taken_s
 
 
@@ -259,13 +257,15 @@ def _rate(
     taken_s = 0.0
     for _ in range(batches):
         drawn = draw(generator, len(order))
-        begin_s = time.perf_counter()
-        state.add(drawn)
-        taken_s += time.perf_counter() - begin_s
-    begin_s = time.perf_counter()
-    state.settle()
-    taken_s += time.perf_counter() - begin_s
+        taken_s += _seconds(partial(state.add, drawn))
+    taken_s += _seconds(state.settle)
     return batches * BATCH_ROWS / taken_s, state.nbytes
+
+
+def _seconds(work: Callable[[], None]) -> float:
+    begin_s = time.perf_counter()
+    work()
+    return time.perf_counter() - begin_s
 
 
 def _fill(state: _Subject, order: np.ndarray[Any, Any]) -> None:

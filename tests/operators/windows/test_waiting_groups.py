@@ -1,10 +1,9 @@
-"""Aggregates with groups on the disk: rows wait in a memtable, and nobody sees a difference."""
+"""Aggregates with groups on the disk: rows wait for a pass, and nobody sees a difference."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import cycle
 from typing import Any
 from unittest import mock
 
@@ -20,9 +19,10 @@ from tests.operators.windows.test_aggregate_windows import TIMES, US, WINDOWS
 from whale_ray.configs.errors import BadRowError
 from whale_ray.operators.windows.aggregate_windows import AggregateWindows
 from whale_ray.operators.windows.aggregation import Aggregation
-from whale_ray.operators.windows.group_memtable import GroupMemtable
+from whale_ray.operators.windows.group_records import GroupRecords
 from whale_ray.operators.windows.group_state import GroupState
 from whale_ray.operators.windows.specifications import TimeWindow
+from whale_ray.operators.windows.waiting_groups import WaitingGroups
 from whale_ray.state.budget import StateBudget
 from whale_ray.state.disk_traffic import DiskTraffic, Moved
 from whale_ray.state.region_runs import RegionRuns
@@ -73,8 +73,13 @@ def test_windows_are_those_of_a_model_though_rows_wait(
 ) -> None:
     """Each group behaves as if it were on the disk; time passes, so that triggers are due.
 
-    With `puts_off` the memtable is full before each batch, and its groups wait on the disk.
+    With `puts_off` the memory for rows is full before each batch, they wait on the disk, and there
+    are so many of each region that it is passed.
     """
+
+    def has_room(waiting: WaitingGroups, rows: Batch) -> bool:
+        return not (puts_off and waiting._gathered)
+
     asked = Aggregation(
         ("key",),
         window,
@@ -89,8 +94,9 @@ def test_windows_are_those_of_a_model_though_rows_wait(
     context = replace(context, state_budget=StateBudget(1 << 30, 1 << 30))
     with (
         mock.patch.object(GroupState, "spills", True),
-        mock.patch.object(GroupMemtable, "has_room", side_effect=cycle([not puts_off, True])),
+        mock.patch.object(WaitingGroups, "has_room", has_room),
         mock.patch.object(RegionRuns, "has_room", return_value=puts_off),
+        mock.patch.object(GroupRecords, "region_pages", 1 if puts_off else 1 << 10),
     ):
         process.open(context)
         for number, (events, watermark_ns) in enumerate(batches):
@@ -148,6 +154,14 @@ def results(process: AggregateWindows) -> dict[int, tuple[int, int]]:
     return {row["key"]: (row["rows"], row["sum"]) for row in out.rows}
 
 
+def taken_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list of how many rows are added to groups at a time from now on."""
+    taken: list[int] = []
+    update: Callable[..., None] = GroupState.update
+    monkeypatch.setattr(GroupState, "update", lambda *a: (taken.append(len(a[1])), update(*a))[1])
+    return taken
+
+
 def expected(batches: list[Batch]) -> dict[int, tuple[int, int]]:
     counts = np.bincount(np.concatenate([batch.column("key").data for batch in batches]))
     return {k: (n, 7 * k * n) for k, n in enumerate(counts.tolist()) if n}
@@ -171,7 +185,7 @@ def test_groups_on_the_disk_go_back_to_a_marker_in_memory_and_hold_to_their_budg
     assert results(process) == expected(batches)
 
 
-def test_deltas_wait_on_the_disk_until_they_take_as_much_as_the_groups(
+def test_rows_wait_on_the_disk_until_they_take_as_much_as_the_groups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Between passes over all groups nothing is merged; then all that waited is, and is freed."""
@@ -180,24 +194,20 @@ def test_deltas_wait_on_the_disk_until_they_take_as_much_as_the_groups(
     batches = [Batch.from_pydict({"key": np.arange(KEYS), "number": np.arange(KEYS) * 7}, ROWS)]
     process.on_batch(batches[0], Emitted())
     next(iter(process.dump(np.empty(0, np.int64))))
-    merged: list[int] = []
-    merge: Callable[..., None] = GroupState.merge_dumped
-    monkeypatch.setattr(
-        GroupState, "merge_dumped", lambda *a: (merged.append(len(a[1])), merge(*a))
-    )
+    taken = taken_rows(monkeypatch)
     most_bytes = 0
-    while not merged:
+    while not taken:
         batches.append(of_random_keys(random))
         process.on_batch(batches[-1], Emitted())
         most_bytes = max(most_bytes, budget.spilled_by("counts"))
-        assert len(batches) < 100
+        assert len(batches) < 200
     groups_bytes = budget.spilled_by("counts")
     assert 1.5 * groups_bytes < most_bytes <= 2 * groups_bytes
     assert results(process) == expected(batches)
 
 
-def test_deltas_that_wait_leave_the_disk_once_groups_need_the_room() -> None:
-    """The groups fit on the disk; with the deltas, which take as much at most, they do not."""
+def test_rows_that_wait_leave_the_disk_once_groups_need_the_room() -> None:
+    """The groups fit on the disk; with the rows that wait, which take as much at most, not."""
     budget, random = StateBudget(4 << 20, 18 << 20), np.random.default_rng(3)
     process = opened(budget)
     batches: list[Batch] = []
@@ -219,26 +229,24 @@ def test_groups_on_the_disk_are_dumped_whole() -> None:
     assert results(other) == expected(batches)
 
 
-def test_frequent_groups_do_not_read_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All rows of a thousand keys fit into the memtable: it is emptied at the end alone."""
+def test_groups_are_left_alone_until_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a thousand keys are not added batch by batch, but together in the end."""
     budget, random = StateBudget(4 << 20, 1 << 30), np.random.default_rng(7)
     process = opened(budget)
     batches = [of_random_keys(random) for _ in range(16)]
+    batches.append(Batch.from_pydict({"key": np.arange(KEYS), "number": np.arange(KEYS) * 7}, ROWS))
     for batch in batches:
         process.on_batch(batch, Emitted())
     next(iter(process.dump(np.empty(0, np.int64))))
-    merged = []
-    merge: Callable[..., None] = GroupState.merge_dumped
-    monkeypatch.setattr(
-        GroupState, "merge_dumped", lambda *a: (merged.append(len(a[1])), merge(*a))
-    )
+    taken = taken_rows(monkeypatch)
     for _ in range(40):
         frequent = np.arange(1000)
         batches.append(Batch.from_pydict({"key": frequent, "number": frequent * 7}, ROWS))
         process.on_batch(batches[-1], Emitted())
-    assert not merged
+    assert not taken
     assert results(process) == expected(batches)
-    assert sum(merged) == 1000
+    assert sum(taken) == 40_000
+    assert len(taken) < 40
 
 
 def test_an_index_that_leaves_no_memory_for_a_memtable_is_reported_once(
@@ -305,7 +313,7 @@ def test_rows_wait_only_while_a_pass_moves_pages(monkeypatch: pytest.MonkeyPatch
             batches.append(of_random_keys(random))
             process.on_batch(batches[-1], Emitted())
             process._state.traffic._moved = moved
-            waits.append(process._memtable is not None)
+            waits.append(process._waiting is not None)
             process.seal(len(batches))
             process.release(len(batches))
         return waits
