@@ -100,6 +100,15 @@ def of_nodes(process: Any, batch: Batch, nodes: range) -> Batch:
     return batch.filter(np.isin(process._context.nodes_of(batch, ("key",)), np.array(nodes)))
 
 
+def let_rows_wait(waits: bool, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Let rows wait for a pass over the groups, or not; return a list of who does, as it begins."""
+    opened: list[object] = []
+    monkeypatch.setattr(DiskTraffic, "is_heavy", True)
+    monkeypatch.setattr(waiting_groups, "_BYTES_MIN", 1 << 17 if waits else 1 << 30)
+    monkeypatch.setattr(WaitingGroups, "__init__", noting(WaitingGroups.__init__, opened))
+    return opened
+
+
 def noting(call: Callable[..., None], calls: list[object]) -> Callable[..., None]:
     """Return what does the same, and notes that it was called."""
     return lambda *given: (calls.append(given), call(*given))[1]
@@ -112,12 +121,7 @@ def rows_of(found: pa.Table, columns: Sequence[str]) -> list[tuple[object, ...]]
 
 @pytest.mark.parametrize("waits", [False, True])
 def test_picks_of_texts_and_decimals(waits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows wait for a pass over the groups, or are added at once."""
-    opened: list[object] = []
-    monkeypatch.setattr(DiskTraffic, "is_heavy", True)
-    if waits:
-        monkeypatch.setattr(waiting_groups, "_BYTES_MIN", 1 << 17)
-        monkeypatch.setattr(WaitingGroups, "__init__", noting(WaitingGroups.__init__, opened))
+    opened = let_rows_wait(waits, monkeypatch)
     rows = table(8_000)
     found = driven(Aggregation(("key",), None, PICKS), rows, 1 << 19)
     assert bool(opened) == waits
@@ -129,15 +133,22 @@ def test_picks_of_texts_and_decimals(waits: bool, monkeypatch: pytest.MonkeyPatc
     assert rows_of(found, ["key", *names]) == expected
 
 
-def test_lists() -> None:
+@pytest.mark.parametrize("waits", [False, True])
+def test_lists_and_sets(waits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = let_rows_wait(waits, monkeypatch)
     rows = table()
-    asked = (F.collect_list("text").alias("list"), F.count().alias("rows"))
+    asked = (
+        F.collect_list("text").alias("list"),
+        F.count_distinct("price").alias("prices"),
+        F.count().alias("rows"),
+    )
     found = driven(Aggregation(("key",), None, asked), rows, 1 << 20)
+    assert bool(opened) == waits
     expected = duckdb.sql("""
         select key, coalesce(to_json(list(text order by n) filter (text is not null)), '[]'),
-               count(*) from rows group by key order by all
+               count(distinct price), count(*) from rows group by key order by all
     """).fetchall()
-    assert rows_of(found, ["key", "list", "rows"]) == expected
+    assert rows_of(found, ["key", "list", "prices", "rows"]) == expected
 
 
 @pytest.mark.parametrize(("with_ties", "limit_bytes"), [(False, 1 << 19), (True, 1 << 16)])
