@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ...state.disk_traffic import ROWS_MEASURED
 from ...state.keys import hash_keys
-from ...state.waiting_rows import WaitingRows
+from ...state.pending_rows import PendingRows
 from ...transport.wire.batch import Batch
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class StoredParts:
         self._begin, self._settle = begin, settle
         self._set_aside_bytes = 0
         self._records = _RecordsByKey(store, keys)
-        self._waiting = WaitingRows(operator, budget, self._records)
+        self._waiting = PendingRows(operator, budget, self._records)
 
     def of(self, batch: Batch) -> Iterator[tuple[Batch, Slots | None]]:
         """Yield rows in parts, and their records if these come from the disk: int64 (n,).

@@ -31,12 +31,12 @@ from .group_state import CHANGED, GroupState
 from .group_windows import GroupWindows
 from .grouping import SLICE
 from .overlapping_windows import OverlappingWindows
+from .pending_groups import PendingGroups, report_none
 from .sealed_windows import dated
 from .slice_stores import scan_together
 from .slices import WholeInput
 from .time_windows import TimeWindows
 from .trigger import Trigger
-from .waiting_groups import WaitingGroups, report_none
 from .window_results import WindowResults
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class AggregateWindows(GroupWindows):
         super().__init__(aggregation)
         self._changed: list[tuple[Int64s, Int64s]] = []
         self._trigger = Trigger(aggregation.trigger_ns)
-        self._waiting: WaitingGroups | None = None  # once groups come from the disk
+        self._waiting: PendingGroups | None = None  # once groups come from the disk
         self._has_reported = False  # that there is no memory for it
 
     def on_batch(self, batch: Batch, out: Output) -> None:
@@ -188,7 +188,7 @@ class AggregateWindows(GroupWindows):
         """Whether rows may wait; if not, those that do have been taken before them."""
         is_heavy = self._state.spills and self._state.traffic.is_heavy
         if self._waiting is None and is_heavy and self._may_wait:
-            self._waiting = WaitingGroups.open(self._state, self._context)
+            self._waiting = PendingGroups.open(self._state, self._context)
             if self._waiting is None:
                 self._report_no_memory()
         if self._waiting is not None and self._changes_results(slices):
@@ -209,7 +209,7 @@ class AggregateWindows(GroupWindows):
             self._trigger.note_change(self._context.clock)
         return True
 
-    def _make_room(self, waiting: WaitingGroups) -> None:
+    def _make_room(self, waiting: PendingGroups) -> None:
         """Let the rows in memory wait on the disk, or take all that wait."""
         new = waiting.put_off()
         if new is None:

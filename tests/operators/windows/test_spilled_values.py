@@ -16,11 +16,11 @@ import pytest
 
 import whale_ray as whale
 from tests.operators.windows.driving import Emitted
-from whale_ray.operators.windows import waiting_groups
+from whale_ray.operators.windows import pending_groups
 from whale_ray.operators.windows.aggregation import Aggregation
+from whale_ray.operators.windows.pending_groups import PendingGroups
 from whale_ray.operators.windows.specifications import SessionWindow
 from whale_ray.operators.windows.top_n import TopN
-from whale_ray.operators.windows.waiting_groups import WaitingGroups
 from whale_ray.state.budget import StateBudget
 from whale_ray.state.disk_traffic import DiskTraffic
 from whale_ray.testing import instance_context
@@ -104,8 +104,8 @@ def let_rows_wait(waits: bool, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Let rows wait for a pass over the groups, or not; return a list of who does, as it begins."""
     opened: list[object] = []
     monkeypatch.setattr(DiskTraffic, "is_heavy", True)
-    monkeypatch.setattr(waiting_groups, "_BYTES_MIN", 1 << 17 if waits else 1 << 30)
-    monkeypatch.setattr(WaitingGroups, "__init__", noting(WaitingGroups.__init__, opened))
+    monkeypatch.setattr(pending_groups, "_BYTES_MIN", 1 << 17 if waits else 1 << 30)
+    monkeypatch.setattr(PendingGroups, "__init__", noting(PendingGroups.__init__, opened))
     return opened
 
 

@@ -1,4 +1,4 @@
-"""`WaitingRows`: rows that wait on the disk until a pass over their records, which lie there, too.
+"""`PendingRows`: rows that wait on the disk until a pass over their records, which lie there, too.
 
 Whoever has rows whose records come from the disk lets them wait here, and takes all of them at
 once: region by region of the memory of the records, each of which is read and written once however
@@ -22,7 +22,7 @@ from .region_runs import RegionRuns
 if TYPE_CHECKING:
     from .budget import StateBudget
 
-__all__ = ["StoredRecords", "WaitingRows"]
+__all__ = ["PendingRows", "StoredRecords"]
 
 Slots = npt.NDArray[np.int64]
 
@@ -56,7 +56,7 @@ class StoredRecords(Protocol):
         """Return by how much the index and the records grow if so many keys are added, at most."""
 
 
-class WaitingRows:
+class PendingRows:
     """The rows of one operator on one worker that wait.
 
     Args:

@@ -1,8 +1,8 @@
-"""`WaitingGroups`: rows, or deltas, that wait for a pass over their groups, which are on the disk.
+"""`PendingGroups`: rows, or deltas, that wait for a pass over their groups, which are on the disk.
 
 Each group on the disk that a row changes costs a page read and a page written, if rows are taken
 one batch at a time: keys are met at random. So once groups come from the disk, rows are gathered in
-a part of the memory, then wait on the disk, and are taken together (`WaitingRows`).
+a part of the memory, then wait on the disk, and are taken together (`PendingRows`).
 
 The operator takes them before anything asks for the groups: a window that ends, rows that are due,
 a marker. So nobody sees a difference, and checkpoints need not know of it.
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...state.budget import SETTING
-from ...state.waiting_rows import WaitingRows
+from ...state.pending_rows import PendingRows
 from ...transport.wire.batch import Batch
 from .group_records import slices_in
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..process import InstanceContext
     from .group_state import GroupState
 
-__all__ = ["WaitingGroups", "report_none"]
+__all__ = ["PendingGroups", "report_none"]
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ _BYTES_PER_ROW = 40
 _ROWS_MIN = 64
 
 
-class WaitingGroups:
+class PendingGroups:
     """The rows of one operator on one worker that wait; all have the same columns.
 
     Args:
@@ -55,7 +55,7 @@ class WaitingGroups:
     def __init__(self, groups: GroupState, nbytes: int, context: InstanceContext) -> None:
         self._groups, self._nbytes = groups, nbytes
         self._records = groups.records_of_rows()
-        self._waiting = WaitingRows(context.operator_id, context.state_budget, self._records)
+        self._waiting = PendingRows(context.operator_id, context.state_budget, self._records)
         self._gathered: list[Batch] = []
         self._gathered_bytes = 0
         self._first: Batch | None = None
@@ -63,7 +63,7 @@ class WaitingGroups:
         """The earliest slice of which rows wait; None if none do."""
 
     @classmethod
-    def open(cls, groups: GroupState, context: InstanceContext) -> WaitingGroups | None:
+    def open(cls, groups: GroupState, context: InstanceContext) -> PendingGroups | None:
         """Return a new one for groups on the disk; None if they leave no memory for it."""
         nbytes = context.state_budget.limit_bytes // _SHARE_OF_BUDGET
         if nbytes < _BYTES_MIN or not groups.set_aside(nbytes):

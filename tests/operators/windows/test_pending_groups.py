@@ -21,8 +21,8 @@ from whale_ray.operators.windows.aggregate_windows import AggregateWindows
 from whale_ray.operators.windows.aggregation import Aggregation
 from whale_ray.operators.windows.group_records import GroupRecords
 from whale_ray.operators.windows.group_state import GroupState
+from whale_ray.operators.windows.pending_groups import PendingGroups
 from whale_ray.operators.windows.specifications import TimeWindow
-from whale_ray.operators.windows.waiting_groups import WaitingGroups
 from whale_ray.state.budget import StateBudget
 from whale_ray.state.disk_traffic import DiskTraffic, Moved
 from whale_ray.state.region_runs import RegionRuns
@@ -77,7 +77,7 @@ def test_windows_are_those_of_a_model_though_rows_wait(
     are so many of each region that it is passed.
     """
 
-    def has_room(waiting: WaitingGroups, rows: Batch) -> bool:
+    def has_room(waiting: PendingGroups, rows: Batch) -> bool:
         return not (puts_off and waiting._gathered)
 
     asked = Aggregation(
@@ -94,7 +94,7 @@ def test_windows_are_those_of_a_model_though_rows_wait(
     context = replace(context, state_budget=StateBudget(1 << 30, 1 << 30))
     with (
         mock.patch.object(GroupState, "spills", True),
-        mock.patch.object(WaitingGroups, "has_room", has_room),
+        mock.patch.object(PendingGroups, "has_room", has_room),
         mock.patch.object(RegionRuns, "has_room", return_value=puts_off),
         mock.patch.object(GroupRecords, "region_pages", 1 if puts_off else 1 << 10),
     ):
