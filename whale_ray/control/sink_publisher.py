@@ -153,9 +153,12 @@ class SinkPublisher:
         """
         for name, parts in staged.items():
             if name in self._sinks:  # else the restored job does without that sink
+                has_rows = any(part.rows for part in parts)
+                if has_rows and name in self._with_output:
+                    self._check_output(name, self._sinks[name])
                 with attributed_to(name, "what its instances staged"):
                     self._sinks[name].commit(commit, parts)
-                if any(part.rows for part in parts):
+                if has_rows:
                     self._with_output.add(name)
 
     def publish(

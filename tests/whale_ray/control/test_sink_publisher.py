@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 import whale_ray as whale
 from whale_ray.configs.errors import OutputError
@@ -58,6 +59,28 @@ def test_a_resumed_job_warns_if_its_output_is_not_there(
     publisher.keep_only({})
     expected = [MESSAGE.format(out=out)] if restored and place != "there" else []
     assert [record.message for record in caplog.records] == expected
+
+
+def test_a_table_that_is_gone_while_the_job_runs_is_not_begun_anew(tmp_path: Path) -> None:
+    """Else it had the rows of later epochs alone, and nobody was told."""
+    table = tmp_path / "table"
+    sink = whale.sinks.delta(table).for_operator("out")
+    publisher = publisher_of(sink, ())
+    publisher.recover({})
+    publisher.commit(CommitId("job", 7), {"out": [staged_by(sink, "job")]})
+    table.rename(tmp_path / "elsewhere")
+    later = staged_by(sink, "job")
+    with pytest.raises(
+        OutputError, match=r"the output of sink 'out' \(delta .*table\) is gone whi"
+    ):
+        publisher.commit(CommitId("job", 8), {"out": [later]})
+    assert not (table / "_delta_log").exists()
+    for path in table.iterdir():
+        path.rename(tmp_path / "elsewhere" / path.name)
+    table.rmdir()
+    (tmp_path / "elsewhere").rename(table)
+    publisher.commit(CommitId("job", 8), {"out": [later]})
+    assert DeltaTable(str(table)).to_pyarrow_table().to_pydict() == {"n": [1, 1]}
 
 
 @pytest.mark.parametrize("seen", ["at its begin", "at a commit"])
