@@ -28,6 +28,7 @@ Slots = npt.NDArray[np.int64]
 
 NEW = -1
 """The region of rows without a record."""
+_ELSEWHERE_ROWS = 1 << 13
 
 
 class StoredRecords(Protocol):
@@ -47,10 +48,13 @@ class StoredRecords(Protocol):
         """Yield regions in their order, see `KeyedStore.passed`."""
 
     def slots_at(self, rows: Batch, places: Slots) -> Slots:
-        """Return the record of each row, which may be made; `places` is overwritten."""
+        """Return the record of each row; -1 if it is not where the index has told.
+
+        The pages are there. The second argument is overwritten.
+        """
 
     def in_pieces(self, rows: Batch) -> Iterator[tuple[Batch, Slots]]:
-        """Yield rows and their records, which may be made, without what `places` has told."""
+        """Yield rows and their records, which may be made, wherever these are."""
 
     def growth_bytes(self, keys: int) -> int:
         """Return by how much the index and the records grow if so many keys are added, at most."""
@@ -123,9 +127,17 @@ class PendingRows:
         rows = self._runs.rows + Counter({region: one.num_rows for region, one in own.items()})
         pages = self._records.region_pages
         dense = sorted(one for one, count in rows.items() if one != NEW and count >= pages)
+        elsewhere = _Elsewhere(self._records)
         for region, following in zip(self._records.passed(dense), (*dense, None)[1:], strict=True):
             for part, places in self._of_region(region, own, following):
-                yield part, self._records.slots_at(part, places)
+                slots = self._records.slots_at(part, places)
+                is_there = slots >= 0
+                if is_there.all():
+                    yield part, slots
+                    continue
+                yield part.filter(is_there), slots[is_there]
+                yield from elsewhere.taken(part.filter(~is_there))
+        yield from elsewhere.rest()
         for region in sorted({*rows}.difference(dense, [NEW])):
             for part, _ in self._of_region(region, own):
                 yield from self._records.in_pieces(part)
@@ -147,6 +159,29 @@ class PendingRows:
     def close(self) -> None:
         """Forget the rows, and give their room back."""
         self._runs.close()
+
+
+class _Elsewhere:
+    """Rows whose records lie elsewhere than the index has told, where another one has their tag.
+
+    They are taken together: for each alone the disk would be waited for.
+    """
+
+    def __init__(self, records: StoredRecords) -> None:
+        self._records = records
+        self._rows: list[Batch] = []
+
+    def taken(self, rows: Batch) -> Iterator[tuple[Batch, Slots]]:
+        """Keep rows; yield all of them once they are many."""
+        self._rows.append(rows)
+        if sum(one.num_rows for one in self._rows) >= _ELSEWHERE_ROWS:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[tuple[Batch, Slots]]:
+        """Yield the rows that are kept, and their records."""
+        rows, self._rows = self._rows, []
+        if rows:
+            yield from self._records.in_pieces(Batch.concat(rows))
 
 
 def _name_beside(batch: Batch) -> str:

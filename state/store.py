@@ -160,19 +160,10 @@ class KeyedStore(StoreValues):
         packed = self.layout.pack(keys)
         return self._find_or_insert(hashes, packed.address, packed.nulls)
 
-    def slots_at(self, places: Slots, hashes: Hashes, keys: Batch) -> Slots:
-        """Return what `slots` does, where `places_in_passes` has told the records before.
-
-        Their pages are not fetched, see `passed`. The first argument is overwritten.
-        """
-        packed = self.layout.pack(keys)
-        rows = np.arange(len(hashes))
-        self._passes.confirm(hashes, packed, rows, places)
-        self._insert_lacking(places, rows, hashes, packed)
-        return places
-
     def confirm(self, places: Slots, hashes: Hashes, keys: Batch) -> None:
         """Let those places be -1 whose record is not that of the row's key.
+
+        Their pages are not fetched, see `passed`. Before a record is written to, `note` it.
 
         Args:
             places: records of this store, or of others of its log that have its layout, int64 (n,).

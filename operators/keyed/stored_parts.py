@@ -46,8 +46,9 @@ class _RecordsByKey:
         return self._store.passed(regions)
 
     def slots_at(self, rows: Batch, places: Slots) -> Slots:
-        hashes, _ = hash_keys(rows, self._keys)
-        return self._store.slots_at(places, hashes, rows.select(self._keys))
+        self._store.confirm(places, hash_keys(rows, self._keys)[0], rows.select(self._keys))
+        self._store.note(places[places >= 0])
+        return places
 
     def in_pieces(self, rows: Batch) -> Iterator[tuple[Batch, Slots]]:
         hashes, _ = hash_keys(rows, self._keys)

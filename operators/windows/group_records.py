@@ -68,14 +68,11 @@ class GroupRecords:
 
     def slots_at(self, rows: Batch, places: Int64s) -> Int64s:
         """See `StoredRecords`."""
-        slices, hashes, keys = slices_in(rows), self._hashes(rows), rows.select(self._keys)
-        self._stores.confirm(places, slices, hashes, keys)
-        lacking = np.flatnonzero(places < 0)
-        if len(lacking):
-            absent = keys.take(lacking)
-            places[lacking] = self._groups.slots(slices[lacking], hashes[lacking], absent)
+        slices = slices_in(rows)
+        self._stores.confirm(places, slices, self._hashes(rows), rows.select(self._keys))
         if self._groups.is_sealed:
-            self._groups.note(slices, places)
+            is_there = places >= 0
+            self._groups.note(slices[is_there], places[is_there])
         return places
 
     def in_pieces(self, rows: Batch) -> Iterator[tuple[Batch, Int64s]]:

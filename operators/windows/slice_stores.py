@@ -243,8 +243,10 @@ class SliceStores:
         """
         found = np.full(len(slices), -1, np.int64)
         for store, rows in self._rows_by_store(slices):
-            known = self._known_hashes(hashes[rows], slices[rows])
-            found[rows] = store.places_in_passes(known)
+            known = store.places_in_passes(self._known_hashes(hashes[rows], slices[rows]))
+            if isinstance(rows, slice):  # all of them
+                return known
+            found[rows] = known
         return found
 
     def _rows_by_store(self, slices: Int64s) -> Iterator[tuple[KeyedStore, Int64s | slice]]:
