@@ -26,6 +26,7 @@ from ..process import Output
 from .aggregation import Aggregation, evaluated_inputs
 from .changed_groups import newly_flagged
 from .deltas import DeltaForm, delta_columns
+from .evaluated_rows import EvaluatedRows
 from .group_records import slices_in
 from .group_state import CHANGED, GroupState
 from .group_windows import GroupWindows
@@ -59,6 +60,7 @@ class AggregateWindows(GroupWindows):
         super().__init__(aggregation)
         self._changed: list[tuple[Int64s, Int64s]] = []
         self._trigger = Trigger(aggregation.trigger_ns)
+        self._evaluated = EvaluatedRows(aggregation)
         self._waiting: PendingGroups | None = None  # once groups come from the disk
         self._has_reported = False  # that there is no memory for it
 
@@ -104,14 +106,12 @@ class AggregateWindows(GroupWindows):
         if not batch.num_rows:
             return
         self._note_time(batch)
+        inputs = evaluated_inputs(self._asked.aggregates, batch)
         if self._may_put_off(slices):
-            rows = batch.select(self._asked.columns_read)
-            if not isinstance(self._slices, WholeInput):
-                rows = rows.with_column(SLICE, slices)
-            if self._put_off(rows):
+            is_whole = isinstance(self._slices, WholeInput)
+            if self._put_off(self._evaluated.of(batch, inputs, None if is_whole else slices)):
                 return
         keys = batch.select(self._asked.keys)
-        inputs = evaluated_inputs(self._asked.aggregates, batch)
         hashes = hash_keys(batch, self._asked.keys)[0]
         with self._results.naming(lambda: keys):
             slots = self._state.add(slices, hashes, keys, inputs, batch.times)
@@ -240,8 +240,7 @@ class AggregateWindows(GroupWindows):
         """Add rows, or deltas, to their groups."""
         with self._results.naming(lambda: rows.select(self._asked.keys)):
             if delta_columns(rows.schema) is None:
-                inputs = evaluated_inputs(self._asked.aggregates, rows)
-                self._state.update(slots, inputs, rows.times)
+                self._state.update(slots, self._evaluated.inputs(rows), rows.times)
             else:
                 self._state.merge_dumped(slots, rows)
         self._note_taken(slices_in(rows), slots)

@@ -60,12 +60,6 @@ class Aggregation(WindowedGrouping):
         return tuple(str(one) for one in self.aggregates)
 
     @property
-    def columns_read(self) -> tuple[str, ...]:
-        """The keys and the columns that the aggregates read, each once."""
-        read = (name for one in self.aggregates for name in one.columns)
-        return tuple(dict.fromkeys((*self.keys, *read)))
-
-    @property
     def emits_changes(self) -> bool:
         """Whether a group's row may be emitted more than once, as it changes."""
         return self.output_mode == "update" or self.allowed_lateness_ns > 0

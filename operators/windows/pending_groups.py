@@ -98,7 +98,7 @@ class PendingGroups:
             self._first = rows.slice(0, 0).copy()
             self.earliest_slice = earliest
         self.earliest_slice = min(self.earliest_slice, earliest)
-        self._gathered.append(rows if rows.owned else rows.copy())
+        self._gathered.append(rows.copy())  # it may be a view of a ring, or of much more memory
         self._gathered_bytes += _taken_bytes(rows)
 
     def put_off(self) -> Iterator[tuple[Batch, Int64s]] | None:

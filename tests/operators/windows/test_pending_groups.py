@@ -267,7 +267,7 @@ def test_an_index_that_leaves_no_memory_for_a_memtable_is_reported_once(
     assert results(process) == expected(batches)
 
 
-def test_what_waits_in_memtables_is_in_the_chunks_of_a_checkpoint() -> None:
+def test_what_waits_is_in_the_chunks_of_a_checkpoint() -> None:
     """Of the last groups some are in memory alone before the marker."""
     budget, random = StateBudget(4 << 20, 1 << 30), np.random.default_rng(9)
     process, other = opened(budget), opened(StateBudget(1 << 30))
@@ -292,6 +292,41 @@ def test_a_sum_that_leaves_its_type_names_operator_and_key_though_rows_waited() 
         process.on_batch(large, Emitted())
     with pytest.raises(BadRowError, match=rf"'counts'.*{KEYS + 5}"):
         process.close(Emitted())
+
+
+def test_what_aggregates_read_is_computed_before_rows_wait() -> None:
+    """A key may be called like a column that waits, and an error is that of the batch at hand."""
+    table = np.arange(3) * 7
+    key = "#slice0"
+
+    @whale.compiled
+    def found(place: Any) -> Any:
+        return table[place]
+
+    asked = Aggregation(
+        (key,),
+        None,
+        (
+            F.sum(found("number")).alias("found"),
+            F.sum("number").alias("sum"),
+            F.max("number").alias("most"),
+            F.count().alias("rows"),
+        ),
+    )
+    process = AggregateWindows(asked)
+    context = instance_context(operator_id="counts")
+    process.open(replace(context, state_budget=StateBudget(1 << 30, 1 << 30)))
+    with mock.patch.object(GroupState, "spills", True):
+        for numbers in ([1, 2], [2, 0]):
+            process.on_batch(Batch.from_pydict({key: [4, 5], "number": numbers}), Emitted())
+        with pytest.raises(IndexError):
+            process.on_batch(Batch.from_pydict({key: [4], "number": [3]}), Emitted())
+        out = Emitted()
+        process.close(out)
+    found_rows = {
+        row[key]: (row["found"], row["sum"], row["most"], row["rows"]) for row in out.rows
+    }
+    assert found_rows == {4: (21, 3, 2, 2), 5: (14, 2, 2, 2)}
 
 
 def test_rows_wait_only_while_a_pass_moves_pages(monkeypatch: pytest.MonkeyPatch) -> None:
