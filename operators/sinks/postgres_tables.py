@@ -146,6 +146,9 @@ class PostgresTable:
         """Create the table unless it is there."""
         from psycopg import sql
 
+        # Only who creates one takes the lock: it lasts as long as the commit, and others wait.
+        if self.columns(connection):
+            return
         lock_for_transaction(connection, _CREATION)
         if self.columns(connection):
             return
@@ -162,6 +165,8 @@ class PostgresTable:
         """Create the table of commits unless it is there."""
         from psycopg import sql
 
+        if self._table_exists(connection, COMMITS):
+            return
         lock_for_transaction(connection, _CREATION)
         if self._table_exists(connection, COMMITS):
             return

@@ -196,6 +196,18 @@ def test_a_second_coordinator_waits_for_the_first_and_does_nothing(database: str
     assert ids(database) == [1, 2, 3, 4, 5]
 
 
+def test_a_commit_waits_for_no_other_once_its_table_is_there(database: str) -> None:
+    """One that waits for a locked table held up all others of the database, and new jobs."""
+    impatient = f"{database} options='-c lock_timeout=200ms'"
+    write_all(postgres(database, "t"), [numbers(1)], token="job-1")
+    with psycopg.connect(database) as connection:
+        postgres_server_module.lock_for_transaction(connection, 0)
+        write_all(postgres(impatient, "t"), [numbers(2)], token="job-2")
+        with pytest.raises(OutputError, match="lock timeout"):  # who creates a table waits
+            write_all(postgres(impatient, "t2"), [numbers(3)], token="job-3")
+    assert ids(database) == [1, 2]
+
+
 def test_the_last_row_of_a_key_stays_in_the_order_in_which_they_came(database: str) -> None:
     sink = postgres(database, "t", mode="upsert", key=["id", "part"])
 
