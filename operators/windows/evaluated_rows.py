@@ -33,7 +33,7 @@ class EvaluatedRows:
     def __init__(self, asked: Aggregation) -> None:
         self._keys = asked.keys
         beside = "#" + max((SLICE, *asked.keys), key=len)  # begins no name of a key
-        names: dict[object, str] = {}
+        names: dict[object, str] = {key: key for key in asked.keys}
         self._names: list[list[str]] = []
         for number, aggregate in enumerate(asked.aggregates):
             ids = [one.plain_column or (number, at) for at, one in enumerate(aggregate.inputs)]
@@ -57,6 +57,7 @@ class EvaluatedRows:
             name: column
             for names, read in zip(self._names, inputs, strict=True)
             for name, column in zip(names, read, strict=True)
+            if name not in self._keys
         }
         fields = [*rows.schema, *(Field(name, one.type) for name, one in columns.items())]
         found = Batch(
