@@ -50,6 +50,8 @@ def logged(what: str) -> Iterator[None]:
         raise
     except WhaleError as error:
         _log.warning("cannot %s: %s", what, error)
+    except KeyboardInterrupt:  # one more Ctrl-C, while the job ends
+        _log.warning("cannot %s: interrupted", what)
     except BaseException:  # noqa: BLE001  # whatever a user's sink, or a failed Ray, raises
         _log.exception("cannot %s", what)
 
