@@ -209,7 +209,7 @@ class JoinSessions(QueuedJoin):
 
     def _emit(self, left: Batch | None, right: Batch | None, of: Int64s, out: Output) -> None:
         """Emit joined rows of sessions."""
-        starts, ends = self._sessions.starts_ns(of), self._sessions.ends_ns(of)
+        starts, ends = self._sessions.shown_bounds_ns(of)
         rows = self._results().of(left, right, (starts, ends))
         # A row at the end still belongs to a session, so that is its event time.
         out.emit(rows, np.maximum(ends, self._watermark_ns + 1))

@@ -160,7 +160,7 @@ class SessionWindows(EmitsInPortions, RowWindows):
     def _emit_sessions(self, windows: Int64s, out: Output) -> Iterator[int]:
         """Emit the rows of sessions in pieces; yield after each how many rows it has."""
         for part in pieces_of(windows):
-            starts, ends = self._sessions.starts_ns(part), self._sessions.ends_ns(part)
+            starts, ends = self._sessions.shown_bounds_ns(part)
             # A row at the end still belongs to a session, so that is its event time.
             self._emit(part, starts, ends, np.maximum(ends, self._watermark_ns + 1), out)
             yield len(part)

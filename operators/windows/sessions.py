@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ...configs.units import NS_PER_US
 from ...state.watermarks import EARLIEST_NS, LATEST_NS
 from ...transport.compiling import njit
 from .slices import beyond_years
@@ -103,6 +104,16 @@ class Sessions:
     def ends_ns(self, windows: Int64s) -> Int64s:
         """Return when sessions end: a gap after their last rows."""
         return self._pool.field("last")[windows] + self._gap_ns
+
+    def shown_bounds_ns(self, windows: Int64s) -> tuple[Int64s, Int64s]:
+        """Return when sessions start and end as their results say it, in whole microseconds.
+
+        An end is rounded up, and is the event time of the results, too. Else one with ns would be
+        behind the end that its result names, where who groups by that end no longer expects it.
+        """
+        starts, ends = self.starts_ns(windows), self.ends_ns(windows)
+        up = _later(ends, NS_PER_US - 1)
+        return starts - starts % NS_PER_US, up - up % NS_PER_US
 
     def alive(self, windows: Int64s) -> Int64s:
         """Return those of these sessions that are still there, once each, by their ends."""
