@@ -22,6 +22,8 @@ __all__ = ["StoredParts"]
 Slots = npt.NDArray[np.int64]
 
 _PASS_ROWS_MIN = 256
+_LEFT_PART = 4
+"""This part of the memory for rows is kept, even if the index goes to the disk for it."""
 _GATHERED_BYTES_MAX = 1 << 30
 """Of rows for a pass, which are one batch: a column of it holds at most 2 GiB of text."""
 
@@ -82,7 +84,7 @@ class StoredParts:
     ) -> None:
         self._store = store
         self._begin, self._settle = begin, settle
-        self._set_aside_bytes = 0
+        self._set_aside_bytes = self._least_bytes = 0
         self._records = _RecordsByKey(store, keys)
         self._waiting = PendingRows(operator, budget, self._records)
 
@@ -134,12 +136,18 @@ class StoredParts:
     def bytes_gathered_max(self) -> int:
         """How many bytes of rows may wait for a pass; 0 unless records come from the disk.
 
-        Their memory is set aside before that, while the index leaves room for it.
+        Their memory is set aside before that, while the index leaves room for it. As it grows, most
+        is given back: an index on the disk costs each row more than fewer rows in a pass.
         """
         if not self._store.spills:
             return 0
         if not self._set_aside_bytes:
             self._set_aside_bytes = self._store.set_aside_share(_GATHERED_BYTES_MAX)
+            self._least_bytes = self._set_aside_bytes // _LEFT_PART
+        while self._set_aside_bytes > self._least_bytes and not self._store.has_room_for_keys:
+            given_back = self._set_aside_bytes // 2
+            self._store.give_back(given_back)
+            self._set_aside_bytes -= given_back
         return self._set_aside_bytes if self._store.traffic.is_heavy else 0
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from whale_ray.operators.keyed.stored_parts import StoredParts
 from whale_ray.state.budget import StateBudget
+from whale_ray.state.disk_traffic import DiskTraffic
 from whale_ray.state.keys import hash_keys
 from whale_ray.state.records import RecordLayout
 from whale_ray.state.store import KeyedStore
@@ -119,3 +120,25 @@ def test_rows_are_not_put_off_where_the_disk_has_no_room_or_all_records_are_in_m
         waiting.append(batch)
     assert 3 / 2 < stored.budget.spilled_by("rows") / records_bytes < 2
     assert stored.taken(batch) == numbers_by_key(*waiting, batch)
+
+
+def test_memory_for_rows_is_given_back_as_the_index_needs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is half of the budget, and in the end an eighth: the index stays in memory till then."""
+    monkeypatch.setattr(DiskTraffic, "is_heavy", True)
+    stored, shares = Stored(state_bytes=3 << 20), list[int]()
+    index_bytes = []
+    for first in range(KEYS, 8 * KEYS, KEYS // 4):
+        shares.append(stored.parts.bytes_gathered_max)
+        new = Batch.from_pydict({"key": [f"key {n}" for n in range(first, first + KEYS // 4)]})
+        stored.store.slots(hash_keys(new, ["key"])[0], new)
+        if not stored.store._log.is_on_disk(stored.store._table.buckets):
+            index_bytes.append(stored.store._table.nbytes)
+    assert (shares[0], shares[-1]) == (3 << 19, 3 << 17)
+    assert shares == sorted(shares, reverse=True)
+    assert 3 << 19 < index_bytes[-1] < 3 * 7 << 17
+    assert len(index_bytes) < len(shares), "it has grown beyond the memory"
+    used_bytes = stored.budget.used_bytes
+    stored.parts.close()
+    assert stored.budget.used_bytes == used_bytes - shares[-1]

@@ -18,7 +18,7 @@ def rows(*numbers: int) -> Batch:
     return Batch.from_pydict({"n": list(numbers)}, whale.Schema.of(n="int64"))
 
 
-def test_rows_wait_as_long_as_the_last_pass_took_and_the_watermark_with_them() -> None:
+def test_rows_wait_three_times_as_long_as_the_last_pass_took_and_the_watermark_with_them() -> None:
     gathered = GatheredRows()
     gathered.add(rows(1), 100, kept=False)
     assert not gathered.waits(100, 1 << 20)  # no pass is known to take any time
@@ -28,9 +28,9 @@ def test_rows_wait_as_long_as_the_last_pass_took_and_the_watermark_with_them() -
     gathered.hold(7)
     gathered.add(rows(4), 220, kept=False)
     gathered.hold(9)
-    assert (gathered.due_ns, gathered.rows) == (250, 3)
-    assert gathered.waits(249, 1 << 20)
-    assert not gathered.waits(250, 1 << 20)
+    assert (gathered.due_ns, gathered.rows) == (350, 3)
+    assert gathered.waits(349, 1 << 20)
+    assert not gathered.waits(350, 1 << 20)
     found, watermark_ns = gathered.give_back()
     assert found is not None
     assert found.column("n").to_pylist() == [2, 3, 4]
@@ -118,7 +118,7 @@ def test_rows_and_watermark_that_were_gathered_come_before_a_marker_an_idle_inpu
         node.accept(0, 0, rows(number))
         node.advance(number)
         assert told.seen == []
-        assert node.due_ns(clock.monotonic_ns()) == clock.monotonic_ns() + 1_000_000
+        assert node.due_ns(clock.monotonic_ns()) == clock.monotonic_ns() + 3_000_000
         return [number, f"up to {number}"]
 
     node.accept(0, 0, rows(0))  # the first is not gathered
@@ -130,7 +130,7 @@ def test_rows_and_watermark_that_were_gathered_come_before_a_marker_an_idle_inpu
     node.set_idle(True)
     assert told.seen == [*expected, "idle"]
     expected = gathered(3)
-    clock.sleep_ns(1_000_000)
+    clock.sleep_ns(3_000_000)
     assert node.poll(clock.monotonic_ns())
     assert told.seen == expected
     expected = gathered(4)
@@ -176,7 +176,7 @@ def test_rows_for_which_there_is_no_memory_wait_elsewhere_until_the_pass() -> No
         assert node.metrics.buffered_rows == 0
         told.seen.clear()
     node.accept(0, 0, rows(*range(300)))
-    clock.sleep_ns(3_000_000)
+    clock.sleep_ns(9_000_000)
     node.accept(0, 0, rows(*range(300, 600)))  # the pass is due: nothing waits any longer
     assert told.seen == [*range(600)]
 
