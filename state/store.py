@@ -47,8 +47,6 @@ Hashes = npt.NDArray[np.uint64]
 Nulls = npt.NDArray[np.uint32]
 
 _NO_NULLS = np.empty(0, np.uint32)
-_SHARES_SET_ASIDE = (2, 4, 8, 16)
-"""The first of these parts of the memory for which there is room is set aside."""
 
 
 class KeyedStore(StoreValues):
@@ -295,11 +293,6 @@ class KeyedStore(StoreValues):
         Returns: whether there is so much. `give_back` ends it.
         """
         return self._log.set_aside(nbytes)
-
-    def set_aside_share(self, at_most: int) -> int:
-        """Set a share of the worker's memory for state aside, and return how much; 0: none."""
-        shares = (min(self._budget.limit_bytes // one, at_most) for one in _SHARES_SET_ASIDE)
-        return next((nbytes for nbytes in shares if self.set_aside(nbytes)), 0)
 
     def give_back(self, nbytes: int) -> None:
         """Take memory back that was set aside."""

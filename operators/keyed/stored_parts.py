@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ...state.disk_traffic import ROWS_MEASURED
 from ...state.keys import hash_keys
+from ...state.memory_for_rows import MemoryForRows
 from ...state.pending_rows import PendingRows
 from ...transport.wire.batch import Batch
 
@@ -22,8 +23,6 @@ __all__ = ["StoredParts"]
 Slots = npt.NDArray[np.int64]
 
 _PASS_ROWS_MIN = 256
-_LEFT_PART = 4
-"""This part of the memory for rows is kept, even if the index goes to the disk for it."""
 _GATHERED_BYTES_MAX = 1 << 30
 """Of rows for a pass, which are one batch: a column of it holds at most 2 GiB of text."""
 
@@ -84,7 +83,7 @@ class StoredParts:
     ) -> None:
         self._store = store
         self._begin, self._settle = begin, settle
-        self._set_aside_bytes = self._least_bytes = 0
+        self._memory = MemoryForRows(store, budget.limit_bytes, bytes_max=_GATHERED_BYTES_MAX)
         self._records = _RecordsByKey(store, keys)
         self._waiting = PendingRows(operator, budget, self._records)
 
@@ -136,22 +135,14 @@ class StoredParts:
     def bytes_gathered_max(self) -> int:
         """How many bytes of rows may wait for a pass; 0 unless records come from the disk.
 
-        Their memory is set aside before that, while the index leaves room for it. As it grows, most
-        is given back: an index on the disk costs each row more than fewer rows in a pass.
+        Their memory is taken before that, while the index leaves room for it.
         """
-        if not self._store.spills:
+        if not self._store.spills or not self._memory.take():
             return 0
-        if not self._set_aside_bytes:
-            self._set_aside_bytes = self._store.set_aside_share(_GATHERED_BYTES_MAX)
-            self._least_bytes = self._set_aside_bytes // _LEFT_PART
-        while self._set_aside_bytes > self._least_bytes and not self._store.has_room_for_keys:
-            given_back = self._set_aside_bytes // 2
-            self._store.give_back(given_back)
-            self._set_aside_bytes -= given_back
-        return self._set_aside_bytes if self._store.traffic.is_heavy else 0
+        self._memory.leave_room()
+        return self._memory.nbytes if self._store.traffic.is_heavy else 0
 
     def close(self) -> None:
         """Forget the rows that were put off, and give the memory back that was set aside."""
         self.forget()
-        self._store.give_back(self._set_aside_bytes)
-        self._set_aside_bytes = 0
+        self._memory.close()

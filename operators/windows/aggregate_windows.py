@@ -189,8 +189,9 @@ class AggregateWindows(GroupWindows):
         is_heavy = self._state.spills and self._state.traffic.is_heavy
         if self._waiting is None and is_heavy and self._may_wait:
             self._waiting = PendingGroups.open(self._state, self._context)
-            if self._waiting is None:
-                self._report_no_memory()
+            if self._waiting is None and not self._has_reported:
+                self._has_reported = True
+                report_none(self._context.operator_id)
         if self._waiting is not None and self._changes_results(slices):
             self._take_waiting()
             return False
@@ -217,10 +218,7 @@ class AggregateWindows(GroupWindows):
         else:
             for rows, slots in new:
                 self._take(rows, slots)
-        if not self._state.has_room_for_keys:
-            self._take_waiting()
-            self._forget_waiting()
-            self._report_no_memory()
+        waiting.leave_room()
 
     def _take_waiting(self) -> None:
         """Add the rows that wait to their groups.
@@ -249,11 +247,6 @@ class AggregateWindows(GroupWindows):
         if self._waiting is not None:
             self._waiting.close()
             self._waiting = None
-
-    def _report_no_memory(self) -> None:
-        if not self._has_reported:
-            self._has_reported = True
-            report_none(self._context.operator_id)
 
     @property
     def _may_wait(self) -> bool:

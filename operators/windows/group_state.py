@@ -156,15 +156,11 @@ class GroupState:
         return not any(kept.objects or kept.sets for kept in self._kept)
 
     def set_aside(self, nbytes: int) -> bool:
-        """Take memory for another use until `give_back`; return whether there is so much.
+        """Take memory for another use until `give_back`, for which groups are moved to the disk.
 
-        Groups are moved to the disk for it, but the indexes must still be able to grow in memory.
+        Returns: whether there is so much.
         """
-        if self._spare.set_aside(nbytes):
-            if self.has_room_for_keys:
-                return True
-            self.give_back(nbytes)
-        return False
+        return self._spare.set_aside(nbytes)
 
     def give_back(self, nbytes: int) -> None:
         """Take memory back that was set aside."""

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...state.budget import SETTING
+from ...state.memory_for_rows import MemoryForRows
 from ...state.pending_rows import PendingRows
 from ...transport.wire.batch import Batch
 from .group_records import slices_in
@@ -32,10 +33,10 @@ _log = logging.getLogger(__name__)
 
 Int64s = npt.NDArray[np.int64]
 
-_SHARE_OF_BUDGET = 4
-"""Rows take this part of the worker's memory for state."""
-_BYTES_MIN = 1 << 18
+_BYTES_MIN = 1 << 17
 """With less, each pass would serve too few rows to be of use."""
+_BYTES_MAX = 1 << 30
+"""They are joined to one batch: a column of it holds at most 2 GiB of text."""
 _COPIES = 2
 """The rows that are gathered are copied, to join them and by region."""
 _BYTES_PER_ROW = 40
@@ -47,13 +48,13 @@ class PendingGroups:
     """The rows of one operator on one worker that wait; all have the same columns.
 
     Args:
-        groups: that the rows change; see `open`.
-        nbytes: how much memory is set aside for the rows.
+        groups: that the rows change.
+        memory: for the rows, see `open`.
         context: of the operator.
     """
 
-    def __init__(self, groups: GroupState, nbytes: int, context: InstanceContext) -> None:
-        self._groups, self._nbytes = groups, nbytes
+    def __init__(self, groups: GroupState, memory: MemoryForRows, context: InstanceContext) -> None:
+        self._memory = memory
         self._records = groups.records_of_rows()
         self._waiting = PendingRows(context.operator_id, context.state_budget, self._records)
         self._gathered: list[Batch] = []
@@ -65,10 +66,13 @@ class PendingGroups:
     @classmethod
     def open(cls, groups: GroupState, context: InstanceContext) -> PendingGroups | None:
         """Return a new one for groups on the disk; None if they leave no memory for it."""
-        nbytes = context.state_budget.limit_bytes // _SHARE_OF_BUDGET
-        if nbytes < _BYTES_MIN or not groups.set_aside(nbytes):
-            return None
-        return cls(groups, nbytes, context)
+        memory = MemoryForRows(
+            groups,
+            context.state_budget.limit_bytes,
+            bytes_min=_BYTES_MIN,
+            bytes_max=_BYTES_MAX,
+        )
+        return cls(groups, memory, context) if memory.take() else None
 
     def __len__(self) -> int:
         """Return the number of rows that wait."""
@@ -76,7 +80,7 @@ class PendingGroups:
 
     def rows_max(self, rows: Batch) -> int:
         """Return how many rows like these may be added at a time."""
-        return max(_ROWS_MIN, self._nbytes * rows.num_rows // _taken_bytes(rows))
+        return max(_ROWS_MIN, self._memory.nbytes * rows.num_rows // _taken_bytes(rows))
 
     def fits(self, rows: Batch) -> bool:
         """Return whether rows have the columns of those that wait."""
@@ -85,7 +89,9 @@ class PendingGroups:
 
     def has_room(self, rows: Batch) -> bool:
         """Return whether rows may be added to those in memory."""
-        return not self._gathered or self._gathered_bytes + _taken_bytes(rows) <= self._nbytes
+        return (
+            not self._gathered or self._gathered_bytes + _taken_bytes(rows) <= self._memory.nbytes
+        )
 
     def add(self, rows: Batch) -> None:
         """Let rows wait in memory.
@@ -115,6 +121,10 @@ class PendingGroups:
         self._gathered, self._gathered_bytes = [], 0
         return self._records.in_pieces(new)
 
+    def leave_room(self) -> None:
+        """Give memory back that the index of the groups needs."""
+        self._memory.leave_room()
+
     def taken(self) -> Iterator[tuple[Batch, Int64s]]:
         """Yield all that waits in parts, and the slot of each row's group; then it waits no more.
 
@@ -130,7 +140,7 @@ class PendingGroups:
         """Forget all rows, and give the memory back."""
         self._forget_gathered()
         self._waiting.close()
-        self._groups.give_back(self._nbytes)
+        self._memory.close()
 
     def _forget_gathered(self) -> None:
         self._gathered, self._gathered_bytes = [], 0

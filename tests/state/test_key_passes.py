@@ -24,7 +24,7 @@ def spilled_store(index_on_disk: bool) -> KeyedStore:
     keys = [(f"key {number}", float(number)) for number in range(20_000)]
     store.slots(*keys_batch(keys))
     if index_on_disk:
-        assert store.set_aside_share(1 << 30)
+        assert store.set_aside(1 << 19)
         store.reserve(200_000)
         assert store._log.is_on_disk(store._table.buckets)
     return store
@@ -91,12 +91,6 @@ def drawn_key(drawn: random.Random) -> tuple[str | None, float | None]:
     if drawn.random() < 0.05:
         return drawn.choice(((None, float(number)), (f"key {number}", None), (None, None)))
     return f"key {number}", float(number)
-
-
-def test_of_a_large_memory_no_more_is_set_aside_than_asked_for() -> None:
-    store = KeyedStore(LAYOUT, StateBudget(1 << 36, 1 << 36), "large")
-    assert store.set_aside_share(1 << 30) == 1 << 30
-    store.give_back(1 << 30)
 
 
 def test_pages_are_fetched_as_soon_as_some_had_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
