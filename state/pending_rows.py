@@ -29,6 +29,7 @@ Slots = npt.NDArray[np.int64]
 NEW = -1
 """The region of rows without a record."""
 _ELSEWHERE_ROWS = 1 << 13
+"""For so many rows the disk is asked at a time, see `PageFetcher`."""
 
 
 class StoredRecords(Protocol):
@@ -135,7 +136,8 @@ class PendingRows:
                 if is_there.all():
                     yield part, slots
                     continue
-                yield part.filter(is_there), slots[is_there]
+                if is_there.any():
+                    yield part.filter(is_there), slots[is_there]
                 yield from elsewhere.taken(part.filter(~is_there))
         yield from elsewhere.rest()
         for region in sorted({*rows}.difference(dense, [NEW])):
@@ -186,4 +188,4 @@ class _Elsewhere:
 
 def _name_beside(batch: Batch) -> str:
     """Return a name for a column that no column of a batch has."""
-    return "#" + max(batch.schema.names, key=len)
+    return "#" + max(batch.schema.names, key=len, default="")

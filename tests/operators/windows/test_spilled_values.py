@@ -151,6 +151,24 @@ def test_lists_and_sets(waits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows_of(found, ["key", "list", "prices", "rows"]) == expected
 
 
+def test_values_of_one_group_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = let_rows_wait(True, monkeypatch)
+    rows = table(20_000)
+    budget = StateBudget(1 << 20, 1 << 30)
+    process = Aggregation(
+        (), None, (F.count_distinct("text").alias("n"), F.count().alias("rows"))
+    )()
+    process.open(replace(instance_context(operator_id="kept"), state_budget=budget))
+    out = Emitted()
+    for one in rows.to_batches(max_chunksize=2_000):
+        process.on_batch(batch_from_arrow(one), out)
+    assert budget.spilled_by("kept") > 0
+    assert opened
+    process.close(out)
+    expected = duckdb.sql("select count(distinct text), count(*) from rows").fetchall()
+    assert [(row["n"], row["rows"]) for row in out.rows] == expected
+
+
 @pytest.mark.parametrize(("with_ties", "limit_bytes"), [(False, 1 << 19), (True, 1 << 16)])
 def test_first_rows_of_many_groups(with_ties: bool, limit_bytes: int) -> None:
     """With less memory, each batch is written at once, and none is in memory at the end."""
