@@ -41,6 +41,10 @@ What the dsn itself has (`options`) comes from the client, and stays.
 _LOCKS = 0x7768_616C  # "whal": the space of whale-ray's advisory locks
 
 
+class TableLockedError(OutputError):
+    """Another transaction holds a lock on a table; it may let go of it."""
+
+
 class ServerLostError(OutputError):
     """The server is gone, and may come back: what was not committed there has to be sent again."""
 
@@ -109,6 +113,19 @@ def wait_for_server(dsn: str, what: str) -> None:
         clock.sleep_ns(_PAUSE_NS)
 
 
+def limit_lock_waits(connection: Connection, timeout_ms: int) -> bool:
+    """Let this transaction wait for each lock so long at most: TableLockedError then.
+
+    Returns: whether that is done; not if the dsn itself has a limit.
+    """
+    row = connection.execute(
+        "SELECT set_config(name, %s, true) FROM pg_settings"
+        " WHERE name = 'lock_timeout' AND source <> 'client'",
+        (f"{timeout_ms}ms",),
+    ).fetchone()
+    return row is not None
+
+
 @contextmanager
 def server_errors(what: str) -> Iterator[None]:
     """Turn what the server, or the connection, says into one line that names the table."""
@@ -128,7 +145,8 @@ def server_errors(what: str) -> Iterator[None]:
             raise kind(msg) from error
         remedy = _remedy_of(error)
         msg = f"{what}: the server refuses: {reason_of(error)}; {remedy}"
-        raise OutputError(msg) from error
+        is_locked = isinstance(error, psycopg.errors.LockNotAvailable)
+        raise (TableLockedError if is_locked else OutputError)(msg) from error
 
 
 def _remedy_of(error: psycopg.Error) -> str:
@@ -142,6 +160,8 @@ def _remedy_of(error: psycopg.Error) -> str:
             return "create it (CREATE SCHEMA), or correct the schema in the table's name"
         case errors.ReadOnlySqlTransaction():
             return "name a server, database and role in the dsn that may write: no standby"
+        case errors.LockNotAvailable():
+            return "end the transaction that holds a lock on the table (pg_locks names it)"
         case errors.QueryCanceled():
             return "give statements more time (statement_timeout), unless somebody ended it"
         case _:

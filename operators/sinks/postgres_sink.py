@@ -10,6 +10,7 @@ With a key, the last row of each key replaces what the table has (an upsert).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -18,7 +19,13 @@ from ...configs.errors import OutputError, UsageError
 from ...configs.extras import require_extra
 from ..arguments import check_type, names
 from .base import CommitId, Delivery, Sink, SinkResult, SinkWriter, Staged
-from .postgres_server import Connection, connect, connection_to
+from .postgres_server import (
+    Connection,
+    TableLockedError,
+    connect,
+    connection_to,
+    limit_lock_waits,
+)
 from .postgres_tables import PostgresTable
 from .postgres_writer import PUBLICATION, PostgresWriter, StagedRows, by_stage, staged_rows
 from .writer_schema import common_schema
@@ -30,6 +37,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..process import InstanceContext
+
+
+_log = logging.getLogger(__name__)
+
+LOCK_TIMEOUT_MS = 10_000
+"""After so long a commit that waits for a lock is told, and tried again."""
+LOCK_ATTEMPTS = 60
 
 
 @dataclass(frozen=True)
@@ -139,18 +153,40 @@ class PostgresSink(Sink):
         return f"postgres {schema}{self.table.name}{key}"
 
     def _commit(self, lineage: str, epoch: int, parts: Sequence[StagedRows]) -> None:
-        with connection_to(self.dsn, self.table.described) as connection:
-            if not self.table.advance(connection, lineage, self.operator_id, epoch):
-                return
-            self.table.create(connection, parts[0].columns)
-            stages = by_stage(parts)
-            for stage, mine in stages.items():
-                self._require(connection, stage, mine)
-            if stages:
-                numbers = [one.part for one in parts]
-                self.table.move(connection, list(stages), numbers, parts[0].columns)
-            for stage, mine in stages.items():
-                self.table.empty(connection, stage, [one.part for one in mine])
+        """Commit once no other transaction holds the table locked, for some minutes at most.
+
+        If the dsn itself has a `lock_timeout`, that is the limit.
+        """
+        for attempt in range(1, LOCK_ATTEMPTS + 1):
+            is_limited = False
+            try:
+                with connection_to(self.dsn, self.table.described) as connection:
+                    is_limited = limit_lock_waits(connection, LOCK_TIMEOUT_MS)
+                    self._commit_in(connection, lineage, epoch, parts)
+                    return
+            except TableLockedError as error:
+                if not is_limited or attempt == LOCK_ATTEMPTS:
+                    raise
+                waited_s = attempt * LOCK_TIMEOUT_MS // 1000
+                most_s = LOCK_ATTEMPTS * LOCK_TIMEOUT_MS // 1000
+                _log.warning(
+                    "%s; it has waited %d s, and does so for %d s", error, waited_s, most_s
+                )
+
+    def _commit_in(
+        self, connection: Connection, lineage: str, epoch: int, parts: Sequence[StagedRows]
+    ) -> None:
+        if not self.table.advance(connection, lineage, self.operator_id, epoch):
+            return
+        self.table.create(connection, parts[0].columns)
+        stages = by_stage(parts)
+        for stage, mine in stages.items():
+            self._require(connection, stage, mine)
+        if stages:
+            numbers = [one.part for one in parts]
+            self.table.move(connection, list(stages), numbers, parts[0].columns)
+        for stage, mine in stages.items():
+            self.table.empty(connection, stage, [one.part for one in mine])
 
     def _require(self, connection: Connection, stage: str, parts: Sequence[StagedRows]) -> None:
         """Raise `OutputError` unless all rows of parts are staged."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from tests.operators.sinks.postgres_server import ask, do, staged_rows_left
 from whale_ray.configs.errors import OutputError, UsageError
+from whale_ray.operators.sinks import postgres_sink
 from whale_ray.operators.sinks.postgres_server import connect
 from whale_ray.operators.sinks.postgres_sink import PostgresSink, postgres
 from whale_ray.testing import write_all
@@ -213,3 +215,34 @@ def test_arguments_are_checked() -> None:
     assert isinstance(sink, PostgresSink)
     assert sink.describe() == "postgres s.t by a, b"
     assert "secret" not in repr(sink)
+
+
+@pytest.mark.parametrize("is_released", [True, False])
+def test_a_commit_into_a_locked_table_is_told_and_waits_up_to_a_limit(
+    is_released: bool,
+    database: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(postgres_sink, "LOCK_TIMEOUT_MS", 40)
+    monkeypatch.setattr(postgres_sink, "LOCK_ATTEMPTS", 3)
+    do(database, "CREATE TABLE t (id bigint)")
+    with closing(connect(database, "t")) as other:
+        other.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+
+        class Release(logging.Filter):
+            def filter(self, _: logging.LogRecord) -> bool:
+                if is_released:
+                    other.rollback()
+                return True
+
+        with caplog.filtering(Release()):
+            if is_released:
+                write_all(postgres(database, "t"), [numbers(1, 2)])
+            else:
+                with pytest.raises(OutputError, match=r"lock timeout; end the transaction"):
+                    write_all(postgres(database, "t"), [numbers(1, 2)])
+    told = [one.getMessage() for one in caplog.records if "has waited" in one.getMessage()]
+    assert len(told) == (1 if is_released else 2)
+    assert "the Postgres table t: the server refuses: canceling statement due to lock" in told[0]
+    assert ask(database, "SELECT count(*) FROM t") == [(2 if is_released else 0,)]
