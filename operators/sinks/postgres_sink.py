@@ -169,9 +169,7 @@ class PostgresSink(Sink):
                     raise
                 waited_s = attempt * LOCK_TIMEOUT_MS // 1000
                 most_s = LOCK_ATTEMPTS * LOCK_TIMEOUT_MS // 1000
-                _log.warning(
-                    "%s; it has waited %d s, and does so for %d s", error, waited_s, most_s
-                )
+                _log.warning("%s; it has waited %d of %d s", error, waited_s, most_s)
 
     def _commit_in(
         self, connection: Connection, lineage: str, epoch: int, parts: Sequence[StagedRows]
