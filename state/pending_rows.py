@@ -22,7 +22,7 @@ from .region_runs import RegionRuns
 if TYPE_CHECKING:
     from .budget import StateBudget
 
-__all__ = ["PendingRows", "StoredRecords"]
+__all__ = ["PendingRows", "RecordRegions", "StoredRecords"]
 
 Slots = npt.NDArray[np.int64]
 
@@ -32,21 +32,25 @@ _ELSEWHERE_ROWS = 1 << 13
 """For so many rows the disk is asked at a time, see `PageFetcher`."""
 
 
-class StoredRecords(Protocol):
-    """The records that rows change, of one or more stores that share a log."""
+class RecordRegions(Protocol):
+    """The memory of records, by region; see `KeyedStore`."""
 
     @property
     def region_pages(self) -> int:
         """How many pages a region has."""
 
-    def places(self, rows: Batch) -> Slots:
-        """Return the record of each row as the index alone tells, see `KeyedStore.places`."""
-
     def regions(self, places: Slots) -> Slots:
-        """Return in which region each record lies, see `KeyedStore.regions`."""
+        """Return in which region each record lies."""
 
     def passed(self, regions: Iterable[int]) -> Iterator[int]:
-        """Yield regions in their order, see `KeyedStore.passed`."""
+        """Yield regions in their order."""
+
+
+class StoredRecords(Protocol):
+    """The records that rows change, of one or more stores that share a log."""
+
+    def places(self, rows: Batch) -> Slots:
+        """Return the record of each row as the index alone tells, see `KeyedStore.places`."""
 
     def slots_at(self, rows: Batch, places: Slots) -> Slots:
         """Return the record of each row; -1 if it is not where the index has told.
@@ -68,10 +72,13 @@ class PendingRows:
         operator: its id.
         budget: the worker's; it is charged for the room on the disk.
         records: what the rows change.
+        memory: in which these lie.
     """
 
-    def __init__(self, operator: str, budget: StateBudget, records: StoredRecords) -> None:
-        self._records = records
+    def __init__(
+        self, operator: str, budget: StateBudget, records: StoredRecords, memory: RecordRegions
+    ) -> None:
+        self._records, self._memory = records, memory
         self._runs = RegionRuns(operator, budget)
 
     def __len__(self) -> int:
@@ -103,7 +110,7 @@ class PendingRows:
     def _by_region(self, rows: Batch) -> dict[int, Batch]:
         """Return the rows of each region, with their places."""
         places = self._records.places(rows)
-        regions = self._records.regions(places)
+        regions = self._memory.regions(places)
         first, last = int(regions.min(initial=0)), int(regions.max(initial=0))
         regions -= first
         order, counts = stable_partition(regions, last - first + 1)
@@ -126,10 +133,10 @@ class PendingRows:
         """
         own = self._by_region(last) if last.num_rows else {}
         rows = self._runs.rows + Counter({region: one.num_rows for region, one in own.items()})
-        pages = self._records.region_pages
+        pages = self._memory.region_pages
         dense = sorted(one for one, count in rows.items() if one != NEW and count >= pages)
         elsewhere = _Elsewhere(self._records)
-        for region, following in zip(self._records.passed(dense), (*dense, None)[1:], strict=True):
+        for region, following in zip(self._memory.passed(dense), (*dense, None)[1:], strict=True):
             for part, places in self._of_region(region, own, following):
                 slots = self._records.slots_at(part, places)
                 is_there = slots >= 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,18 +33,8 @@ class _RecordsByKey:
     def __init__(self, store: KeyedStore, keys: Sequence[str]) -> None:
         self._store, self._keys = store, keys
 
-    @property
-    def region_pages(self) -> int:
-        return self._store.region_pages
-
     def places(self, rows: Batch) -> Slots:
         return self._store.places_in_passes(hash_keys(rows, self._keys)[0])
-
-    def regions(self, places: Slots) -> Slots:
-        return self._store.regions(places)
-
-    def passed(self, regions: Iterable[int]) -> Iterator[int]:
-        return self._store.passed(regions)
 
     def slots_at(self, rows: Batch, places: Slots) -> Slots:
         self._store.confirm(places, hash_keys(rows, self._keys)[0], rows.select(self._keys))
@@ -85,7 +75,7 @@ class StoredParts:
         self._begin, self._settle = begin, settle
         self._memory = MemoryForRows(store, budget.limit_bytes, bytes_max=_GATHERED_BYTES_MAX)
         self._records = _RecordsByKey(store, keys)
-        self._waiting = PendingRows(operator, budget, self._records)
+        self._waiting = PendingRows(operator, budget, self._records, store)
 
     def of(self, batch: Batch) -> Iterator[tuple[Batch, Slots | None]]:
         """Yield rows in parts, and their records if these come from the disk: int64 (n,).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,31 +40,19 @@ class GroupRecords:
     Args:
         groups: whose records these are.
         stores: where they are.
-        spare: a store of the same log and layout.
+        memory: a store of the same log and layout.
         keys: the key columns.
     """
 
     def __init__(
-        self, groups: GroupState, stores: SliceStores, spare: KeyedStore, keys: Sequence[str]
+        self, groups: GroupState, stores: SliceStores, memory: KeyedStore, keys: Sequence[str]
     ) -> None:
-        self._groups, self._stores, self._spare, self._keys = groups, stores, spare, keys
-
-    @property
-    def region_pages(self) -> int:
-        """See `StoredRecords`."""
-        return self._spare.region_pages
+        self._groups, self._stores, self._keys = groups, stores, keys
+        self.memory = memory
 
     def places(self, rows: Batch) -> Int64s:
         """See `StoredRecords`."""
         return self._stores.places(slices_in(rows), self._hashes(rows))
-
-    def regions(self, places: Int64s) -> Int64s:
-        """See `StoredRecords`."""
-        return self._spare.regions(places)
-
-    def passed(self, regions: Iterable[int]) -> Iterator[int]:
-        """See `StoredRecords`."""
-        return self._spare.passed(regions)
 
     def slots_at(self, rows: Batch, places: Int64s) -> Int64s:
         """See `StoredRecords`."""

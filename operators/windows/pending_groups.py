@@ -55,8 +55,10 @@ class PendingGroups:
 
     def __init__(self, groups: GroupState, memory: MemoryForRows, context: InstanceContext) -> None:
         self._memory = memory
-        self._records = groups.records_of_rows()
-        self._waiting = PendingRows(context.operator_id, context.state_budget, self._records)
+        self._records = records = groups.records_of_rows()
+        self._waiting = PendingRows(
+            context.operator_id, context.state_budget, records, records.memory
+        )
         self._gathered: list[Batch] = []
         self._gathered_bytes = 0
         self._first: Batch | None = None

@@ -82,7 +82,7 @@ def test_each_row_comes_once_with_its_record_and_rows_of_a_key_in_their_order(
     batches: list[list[int]], last: list[int], misled: set[int], new: set[int], new_wait: bool
 ) -> None:
     records, budget = Records(misled, new), StateBudget(1 << 30, 1 << 30)
-    pending = PendingRows("rows", budget, records)
+    pending = PendingRows("rows", budget, records, records)
     taken: list[Batch] = []
     count = 0
     for keys in batches:
@@ -114,7 +114,7 @@ def test_each_row_comes_once_with_its_record_and_rows_of_a_key_in_their_order(
 def test_regions_with_few_rows_are_not_passed() -> None:
     """A region has three pages: with fewer rows their pages are read instead."""
     records = Records(set(), set())
-    pending = PendingRows("rows", StateBudget(1 << 30, 1 << 30), records)
+    pending = PendingRows("rows", StateBudget(1 << 30, 1 << 30), records, records)
     pending.put_off(batch([0, 1, PER_REGION], 0))
     taken = list(pending.taken(batch([2, PER_REGION], 3)))
     assert records.passes == [[0]]
@@ -123,6 +123,7 @@ def test_regions_with_few_rows_are_not_passed() -> None:
 
 def test_rows_that_have_no_room_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RegionRuns, "has_room", lambda *_: False)
-    pending = PendingRows("rows", StateBudget(1 << 30, 1 << 30), Records(set(), {3}))
+    records = Records(set(), {3})
+    pending = PendingRows("rows", StateBudget(1 << 30, 1 << 30), records, records)
     assert pending.put_off(batch([1, 2, 3], 0), new_wait=False) is None
     assert len(pending) == 0

@@ -19,13 +19,13 @@ from tests.operators.windows.test_aggregate_windows import TIMES, US, WINDOWS
 from whale_ray.configs.errors import BadRowError
 from whale_ray.operators.windows.aggregate_windows import AggregateWindows
 from whale_ray.operators.windows.aggregation import Aggregation
-from whale_ray.operators.windows.group_records import GroupRecords
 from whale_ray.operators.windows.group_state import GroupState
 from whale_ray.operators.windows.pending_groups import PendingGroups
 from whale_ray.operators.windows.specifications import TimeWindow
 from whale_ray.state.budget import StateBudget
 from whale_ray.state.disk_traffic import DiskTraffic, Moved
 from whale_ray.state.region_runs import RegionRuns
+from whale_ray.state.store import KeyedStore
 from whale_ray.testing import instance_context
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.types import Schema
@@ -83,7 +83,7 @@ def test_windows_are_those_of_a_model_though_rows_wait(
         mock.patch.object(GroupState, "spills", True),
         mock.patch.object(PendingGroups, "has_room", has_room),
         mock.patch.object(RegionRuns, "has_room", return_value=puts_off),
-        mock.patch.object(GroupRecords, "region_pages", 1 if puts_off else 1 << 10),
+        mock.patch.object(KeyedStore, "region_pages", 1 if puts_off else 1 << 10),
     ):
         process.open(context)
         for number, (events, watermark_ns) in enumerate(batches):
