@@ -11,7 +11,7 @@ import pytest
 from whale_ray.lab.bench.streaming import batch_engines
 from whale_ray.lab.bench.streaming.inputs import InputFiles, write_applications, write_inputs
 from whale_ray.lab.bench.streaming.mapped_files import map_for_flink, map_streams
-from whale_ray.lab.bench.streaming.workloads import MAPPED, workload_named
+from whale_ray.lab.bench.streaming.workloads import CODED, MAPPED, workload_named
 
 MEANS = {"lav_mph", "mean_distance"}
 """Means of fractions: the order in which they are added up shows in the last digit."""
@@ -32,9 +32,10 @@ def make_few(folder: Path) -> InputFiles:
     """
     made = write_inputs(folder, 105_000)
     write_applications(folder, 60_000)  # seven minutes of traffic: tolls and accidents
-    mapped = [workload_named(name) for name in MAPPED]
-    map_streams(made.folder, mapped)
-    map_for_flink(made.folder, mapped)
+    for files, names in (("mapped", MAPPED), ("coded", CODED)):
+        found = [workload_named(name) for name in names]
+        map_streams(made.folder, found, files)
+        map_for_flink(made.folder, found, files)
     return made
 
 

@@ -15,6 +15,7 @@ from whale_ray.lab.bench.streaming.systems import SYSTEMS
 
 FIGURES = """
 Yahoo, views per campaign: 20 x Flink DataStream, 2 workers, mapped columns
+Yahoo, views per campaign: 20 x Flink DataStream, 2 workers, mapped columns, texts as codes
 Yahoo, views per campaign: 3 x Spark batch, all cores
 Yahoo, views per campaign: 10 x Structured Streaming, all cores
 NEXMark 5, hot items: 10 x Flink DataStream, 2 workers, mapped columns

@@ -29,6 +29,7 @@ from whale_ray.lab.bench.streaming.workloads import WORKLOADS, workload_named
 ON_COLUMNS = "keyed column process, two handles"
 ON_ROWS = "keyed row process, two handles"
 MERGED = "whale-ray, 2 workers, mapped Arrow"
+PEER = "DuckDB batch, 1 thread"
 TUMBLING = "tumbling window, count per auction"
 
 
@@ -130,7 +131,7 @@ def test_another_answer_is_named(few: InputFiles) -> None:
     workload = workload_named(ON_COLUMNS)
     found = {
         "whale-ray, 1 worker": {ON_COLUMNS: Measured(1.0, 1.0, 1.0, Answer(3, 4))},
-        "peer": {ON_COLUMNS: Measured(2.0, 2.0, None, Answer(3, 5))},
+        PEER: {ON_COLUMNS: Measured(2.0, 2.0, None, Answer(3, 5))},
     }
     notes: list[str] = []
     both = SystemComparison([workload], lambda: few, SYSTEMS)
@@ -139,7 +140,8 @@ def test_another_answer_is_named(few: InputFiles) -> None:
     assert peer.parameters["answer"] == "ANOTHER"
     assert (peer.ratio, peer.value) == (2.0, few.rows["bids"] / 2.0 / 1e3)
     assert notes == [
-        f"peer, {ON_COLUMNS}, skew 0: ANOTHER ANSWER: 3 results, sum 5; whale-ray 3 results, sum 4"
+        f"{PEER}, {ON_COLUMNS}, skew 0: ANOTHER ANSWER: 3 results, sum 5;"
+        " whale-ray 3 results, sum 4"
     ]
 
 

@@ -25,6 +25,7 @@ from whale_ray.lab.bench.streaming.timing import Measured
 from whale_ray.lab.bench.streaming.ways import WAYS
 from whale_ray.lab.bench.streaming.workload import Workload
 from whale_ray.lab.bench.streaming.workloads import (
+    CODED,
     LONGER,
     MAPPED,
     MATRIX,
@@ -49,8 +50,16 @@ def test_the_copy_for_first_results_has_all_but_what_is_compiled(tmp_path: Path)
     assert Path("whale_ray/transport/wire/codec.py") in found
 
 
+CODED_WAY = "whale-ray, 1 worker, mapped Arrow, texts as codes"
+
+
 def without_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    kept = ("whale-ray, 1 worker", "whale-ray, 1 worker, mapped Arrow", "DuckDB batch, 1 thread")
+    kept = (
+        "whale-ray, 1 worker",
+        "whale-ray, 1 worker, mapped Arrow",
+        CODED_WAY,
+        "DuckDB batch, 1 thread",
+    )
     ours = tuple(one for one in SYSTEMS if one.name in kept)
     monkeypatch.setattr(suite, "SYSTEMS", ours)
     monkeypatch.setattr(suite, "QUICK_EVENTS", 60_000)
@@ -82,6 +91,8 @@ def test_the_command(
         *((name, 0.0, f"{everywhere[0]}, mapped Arrow") for name in MAPPED),
         *((name, 2.0, f"{everywhere[0]}, mapped Arrow") for name in MATRIX),
         *((f"{name}, 4 x the events", 0.0, f"{everywhere[0]}, mapped Arrow") for name in LONGER),
+        *((name, skew, CODED_WAY) for name in CODED for skew in (0.0, 2.0)),
+        *((f"{name}, 4 x the events", 0.0, CODED_WAY) for name in CODED),
     }
     assert {row["parameters"]["answer"] for row in rates} == {"the same"}
     assert [row["unit"] for row in rows if row["name"] == "read bandwidth"] == ["GB/s"] * 2
@@ -234,7 +245,7 @@ def test_the_part_of_mapped_files_reads_as_many_times_the_events(tmp_path: Path)
     run = suite._StreamingRun(tmp_path, 30_000, 1, True, 1, KeptCells(None, {}), [])
     (made,) = suite._comparisons(run, ("mapped",), lambda: pytest.fail("the shorter input"))
     assert made.systems
-    assert all(system.mapped for system in made.systems)
+    assert all(system.files != "parquet" for system in made.systems)
     assert {"Flink DataStream, 2 workers, mapped columns", made.systems[0].name} <= {
         system.name for system in made.systems
     }

@@ -22,11 +22,11 @@ from whale_ray.lab.bench.streaming.inputs import (
     write_skewed,
 )
 from whale_ray.lab.bench.streaming.mapped_files import (
+    arrow_path,
     column_path,
     map_for_flink,
     map_streams,
     mapped_bytes,
-    mapped_path,
 )
 from whale_ray.lab.bench.streaming.workloads import workload_named
 
@@ -114,14 +114,14 @@ def test_skewed_files_have_as_many_rows_and_fewer_frequent_keys(
 def test_mapped_files_have_the_columns_that_any_workload_reads(inputs: InputFiles) -> None:
     folder = inputs.folder
     workloads = [workload_named(f"NEXMark {name}") for name in ("5, hot items", "7, highest bid")]
-    map_streams(folder, workloads)
-    map_for_flink(folder, workloads)
-    with pa.memory_map(str(mapped_path(folder, "bids"))) as file:
+    map_streams(folder, workloads, "mapped")
+    map_for_flink(folder, workloads, "mapped")
+    with pa.memory_map(str(arrow_path(folder, "bids", "mapped"))) as file:
         mapped = pa.ipc.open_file(file).read_all()
     wanted = pq.read_table(stream_path(folder, "bids"), columns=mapped.column_names)
     assert set(mapped.column_names) == {"auction", "date_time", "bidder", "price", "extra"}
     assert mapped.equals(wanted)
-    assert mapped_bytes(folder, "bids", ["auction", "price"]) == wanted.num_rows * 16
+    assert mapped_bytes(folder, "bids", ["auction", "price"], "mapped") == wanted.num_rows * 16
     for name in ("auction", "date_time", "bidder", "price"):
         numbers = np.fromfile(column_path(folder, "bids", name, "numbers"), "<i8")
         assert np.array_equal(numbers, wanted[name].to_numpy().astype(np.int64))

@@ -11,24 +11,42 @@ import org.apache.flink.table.data.binary.BinaryStringData;
 /**
  * A column in files that are mapped into memory: `PATH.numbers` has numbers, or times in
  * microseconds; texts lie in `PATH.texts` one after another, and `PATH.ends` has where each ends.
+ * Texts as codes are numbers in `PATH.codes`, each the place of a text among those of
+ * `PATH.dictionary`, whose rows are one object for each text.
  */
 public class FlinkColumn {
     static final int WORD_BYTES = 8;
+    static final int CODE = -1;
 
     final int kind;
     final FileChannel wordFile;
     final FileChannel textFile;
+    final Object[] dictionary;
     ByteBuffer words;
     ByteBuffer texts;
     long begin;
     long last;
     int row;
 
-    public FlinkColumn(String path, int kind) throws Exception {
-        this.kind = kind;
+    public FlinkColumn(String path, int kind, boolean coded) throws Exception {
         boolean isText = kind == FlinkSources.TEXT;
-        wordFile = open(path + (isText ? ".ends" : ".numbers"));
-        textFile = isText ? open(path + ".texts") : null;
+        boolean isCoded = isText && coded;
+        this.kind = isCoded ? CODE : kind;
+        wordFile = open(path + (isCoded ? ".codes" : isText ? ".ends" : ".numbers"));
+        textFile = isText && !isCoded ? open(path + ".texts") : null;
+        dictionary = isCoded ? all(path + ".dictionary") : null;
+    }
+
+    /** All texts of a column. */
+    static Object[] all(String path) throws Exception {
+        FlinkColumn texts = new FlinkColumn(path, FlinkSources.TEXT, false);
+        Object[] found = new Object[(int) texts.rows()];
+        texts.map(0, found.length);
+        for (int i = 0; i < found.length; i++) {
+            found[i] = texts.next();
+        }
+        texts.close();
+        return found;
     }
 
     static FileChannel open(String path) throws Exception {
@@ -59,6 +77,9 @@ public class FlinkColumn {
 
     Object next() {
         long word = words.getLong(row++ * WORD_BYTES);
+        if (kind == CODE) {
+            return dictionary[(int) word];
+        }
         if (kind == FlinkSources.NUMBER) {
             return Long.valueOf(word);
         }

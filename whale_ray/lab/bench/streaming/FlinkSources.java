@@ -30,7 +30,7 @@ import org.apache.parquet.schema.MessageType;
  * The input of FlinkQueries: numbers, texts, and times in microseconds, as rows of Flink's tables. A
  * stream is a Parquet file, of which every instance reads its share of the row groups, column by
  * column; or a file for each column (none of fractions), of which it maps its share of the blocks
- * into memory.
+ * into memory, `mapped` with texts as they are, `coded` with texts as codes.
  */
 public class FlinkSources {
     static final int NUMBER = 0;
@@ -68,10 +68,10 @@ public class FlinkSources {
             kinds[i] = kind(types[i]);
         }
         String path = job.get("folder") + "/" + stream;
-        boolean mapped = ((Boolean) job.get("mapped")).booleanValue();
-        Rows rows = mapped
-            ? (Rows) new MappedRows(path, names, kinds)
-            : (Rows) new ParquetRows(path + ".parquet", names, kinds);
+        Object files = job.get("files");
+        Rows rows = files.equals("parquet")
+            ? (Rows) new ParquetRows(path + ".parquet", names, kinds)
+            : (Rows) new MappedRows(path, names, kinds, files.equals("coded"));
         return environment.addSource(
             rows, stream, InternalTypeInfo.of(RowType.of(logical, names)));
     }
@@ -166,15 +166,18 @@ public class FlinkSources {
     public static class MappedRows extends Rows {
         static final int BLOCK_ROWS = 65536;
 
-        public MappedRows(String path, String[] names, int[] kinds) {
+        final boolean coded;
+
+        public MappedRows(String path, String[] names, int[] kinds, boolean coded) {
             super(path, names, kinds);
+            this.coded = coded;
         }
 
         void read(int instance, int instances, SourceFunction.SourceContext context)
                 throws Exception {
             FlinkColumn[] columns = new FlinkColumn[names.length];
             for (int i = 0; i < names.length; i++) {
-                columns[i] = new FlinkColumn(path + "." + names[i], kinds[i]);
+                columns[i] = new FlinkColumn(path + "." + names[i], kinds[i], coded);
             }
             long rows = columns[0].rows();
             long step = (long) instances * BLOCK_ROWS;

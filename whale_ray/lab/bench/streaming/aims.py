@@ -45,6 +45,7 @@ _MERGED, _PARTITIONED = (
 )
 _FLINK, _FLINK_SQL = "Flink DataStream, 2 workers", "Flink SQL, 2 workers"
 _FLINK_MAPPED = "Flink DataStream, 2 workers, mapped columns"
+_FLINK_CODED = f"{_FLINK_MAPPED}, texts as codes"
 _SPARK, _SPARK_STREAM = "Spark batch, all cores", "Structured Streaming, all cores"
 
 
@@ -59,6 +60,7 @@ def _k_rows_per_s(rate: float) -> Target:
 TARGETS: Mapping[Cell, Target] = {
     Cell("Bytewax, 1 worker", "keyed row process, two handles", 0): _ahead(4),
     Cell(_FLINK_MAPPED, YAHOO, 0): _ahead(20),
+    Cell(_FLINK_CODED, YAHOO, 0): _ahead(20),
     Cell(_SPARK, YAHOO, 0): _ahead(3),
     Cell(_SPARK_STREAM, YAHOO, 0): _ahead(10),
     **{

@@ -12,14 +12,13 @@ from .cells import found_by
 from .inputs import InputFiles, most_keys
 from .jobs import build, state_peak_bytes
 from .kept_cells import Cell, KeptCells
-from .mapped_files import mapped_bytes
-from .systems import SYSTEMS, System
+from .mapped_files import Files, mapped_bytes
+from .systems import System
 from .timing import Measured
 from .workload import Workload
 
 __all__ = ["SystemComparison"]
 
-_MAPPED = frozenset(system.name for system in SYSTEMS if system.mapped)
 _KEEPS_STATE = "whale-ray, 1 worker"
 """The way whose state is reported."""
 
@@ -92,7 +91,7 @@ class SystemComparison:
         one, ours = by_system[name], by_system[self._ours]
         rows = self._source_rows(workload)
         is_peer = not name.startswith("whale-ray")
-        best_s = _best_s(by_system, mapped=name in _MAPPED)
+        best_s = self._best_s(by_system, self._files[name])
         if is_peer:
             ratio, against = one.warm_s / best_s, "ahead of it, whale-ray by"
         else:
@@ -130,26 +129,29 @@ class SystemComparison:
             also["CPU s/M rows"] = one.cpu_s / self._source_rows(workload) * 1e6
         if name == _KEEPS_STATE and not self.skew:
             also |= _state(workload, self.inputs())
-        is_ours, is_mapped = name.startswith("whale-ray"), name in _MAPPED
-        if is_ours and is_mapped:
+        is_ours, files = name.startswith("whale-ray"), self._files[name]
+        if is_ours and files != "parquet":
             folder = self.inputs().folder
-            nbytes = sum(mapped_bytes(folder, *stream) for stream in workload.reads.items())
+            nbytes = sum(mapped_bytes(folder, *stream, files) for stream in workload.reads.items())
             also["GB/s"] = nbytes / one.warm_s / 1e9
-        elif not (is_ours or is_mapped) and _MAPPED & set(by_system):
-            also["x mapped"] = one.warm_s / _best_s(by_system, mapped=True)
+        elif not is_ours and files == "parquet" and "mapped" in map(self._files.get, by_system):
+            also["x mapped"] = one.warm_s / self._best_s(by_system, "mapped")
         return also
+
+    @property
+    def _files(self) -> dict[str, Files]:
+        return {system.name: system.files for system in self.systems}
+
+    def _best_s(self, by_system: Mapping[str, Measured], files: Files) -> float:
+        """Return the seconds of whale-ray's fastest way that reads such files."""
+        return min(
+            one.warm_s
+            for name, one in by_system.items()
+            if name.startswith("whale-ray") and self._files[name] == files
+        )
 
     def _source_rows(self, workload: Workload) -> int:
         return sum(self.inputs().rows[stream] for stream in workload.reads)
-
-
-def _best_s(by_system: Mapping[str, Measured], *, mapped: bool) -> float:
-    """Return the seconds of whale-ray's fastest way that reads mapped Arrow, or Parquet."""
-    return min(
-        one.warm_s
-        for name, one in by_system.items()
-        if name.startswith("whale-ray") and (name in _MAPPED) == mapped
-    )
 
 
 def _state(workload: Workload, inputs: InputFiles) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from .application_workloads import (
     TAXI,
 )
 from .inputs import AT_SAME_RATE, bound_ms, campaigns_by_ad, event_time_of
+from .mapped_files import Files
 from .timing import Ran, Runner
 from .workloads import workload_named
 
@@ -201,9 +202,9 @@ def missing() -> str | None:
     return None if is_installed() else NOT_INSTALLED
 
 
-def stream_runner(workload: str, folder: Path, *, workers: int, mapped: bool = False) -> Runner:
-    """Return what runs a workload's DataStream program once, over Parquet or mapped columns."""
-    return _runner(workload, folder, workers, None, mapped=mapped)
+def stream_runner(workload: str, folder: Path, *, workers: int, files: Files = "parquet") -> Runner:
+    """Return what runs a workload's DataStream program once, over such files."""
+    return _runner(workload, folder, workers, None, files=files)
 
 
 def sql_runner(workload: str, folder: Path, *, workers: int) -> Runner:
@@ -212,7 +213,7 @@ def sql_runner(workload: str, folder: Path, *, workers: int) -> Runner:
 
 
 def _runner(
-    workload: str, folder: Path, workers: int, sql: str | None, *, mapped: bool = False
+    workload: str, folder: Path, workers: int, sql: str | None, *, files: Files = "parquet"
 ) -> Runner:
     one, program = workload_named(workload), PROGRAMS[workload]
     job: dict[str, Any] = {
@@ -221,7 +222,7 @@ def _runner(
         "place": program.place,
         "total": one.total,
         "folder": str(folder),
-        "mapped": mapped,
+        "files": files,
         "workers": workers,
         "streams": {
             stream: {column: _TYPES.get(column, "BIGINT") for column in columns}

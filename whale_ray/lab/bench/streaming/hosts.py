@@ -50,7 +50,7 @@ def host_rows(inputs: InputFiles, notes: list[str]) -> list[BenchRow]:
 def _run(workload: Workload, folder: Path, hosts: int, way: str) -> tuple[int, object]:
     """Return the bytes that were sent between the hosts, and the answer."""
     settings = {"runtime.hosts": hosts, "runtime.aggregation": way}
-    topology = build(workload, folder, instances=hosts, mapped=True)
+    topology = build(workload, folder, instances=hosts, files="mapped")
     job = submit(topology, on="processes", workers=hosts, settings=settings).wait()
     links = [link for relay in job.metrics().relays for link in relay.links]
     return sum(link.bytes_sent for link in links), answer_of_job(workload, job)

@@ -12,6 +12,7 @@ from ....configs.errors import JobError
 from ....state.budget import StateBudget
 from .answers import Answer, Tally, answer_of
 from .inputs import MAX_OUT_OF_ORDER_MS
+from .mapped_files import Files
 from .timing import Ran
 from .ways import Way
 from .workload import FileStreams, Workload
@@ -51,7 +52,7 @@ def build(
     on_late: Literal["fail", "drop", "pass"] = "fail",
     instances: int = 1,
     keep: bool = False,
-    mapped: bool = False,
+    files: Files = "parquet",
     sink: Sink | None = None,
 ) -> Topology:
     """Return the topology; with `keep` the sink `out` gets the results even of each row.
@@ -63,7 +64,7 @@ def build(
         on_late: of the sources.
         instances: how many share each file.
         keep: whether results that `Workload.drops` are kept.
-        mapped: whether streams are read from mapped Arrow files.
+        files: the streams' that are read.
         sink: where results go; None: to the driver's memory.
     """
     from .... import Topology, sinks
@@ -76,7 +77,7 @@ def build(
         max_out_of_order_ms=max_out_of_order_ms,
         on_late=on_late,
         instances=instances,
-        mapped=mapped,
+        files=files,
     )
     made = workload.build(streams)
     if workload.drops and not keep:
@@ -96,7 +97,7 @@ def _run_inline(way: Way, workload: Workload, folder: Path) -> Ran:
     from ....api.submission import run
 
     before_ns = time.process_time_ns()
-    job = run(build(workload, folder, mapped=way.mapped), settings=way.settings)
+    job = run(build(workload, folder, files=way.files), settings=way.settings)
     cpu_s = (time.process_time_ns() - before_ns) / 1e9
     return Ran(job.outcome().seconds, cpu_s, answer_of_job(workload, job))
 
@@ -105,7 +106,7 @@ def _run_on_processes(way: Way, workload: Workload, folder: Path) -> Ran:
     """Run a workload on processes that are started for it; processor time includes that."""
     from ....api.submission import submit
 
-    topology = build(workload, folder, instances=way.workers, mapped=way.mapped)
+    topology = build(workload, folder, instances=way.workers, files=way.files)
     job = submit(topology, on="processes", workers=way.workers, settings=way.settings)
     outcome = job.outcome()
     return Ran(outcome.seconds, outcome.metrics.cpu_s, answer_of_job(workload, job))

@@ -16,9 +16,10 @@ from . import (
     pathway_tables,
     spark_queries,
 )
+from .mapped_files import Files
 from .timing import Runner
 from .ways import WAYS, Way
-from .workloads import MAPPED, WORKLOADS, workload_named
+from .workloads import CODED, MAPPED, WORKLOADS, workload_named
 
 __all__ = ["SYSTEMS", "System", "system_named"]
 
@@ -45,7 +46,7 @@ class System:
         missing: returns what to do to install it, None if it is here.
         environment: variables of its process.
         warms_up: whether a second run is faster; else one is measured, as the cold and the warm.
-        mapped: whether it reads files that are mapped into memory, not Parquet.
+        files: those that it reads.
     """
 
     name: str
@@ -54,14 +55,14 @@ class System:
     missing: Callable[[], str | None] = _installed
     environment: Callable[[], Mapping[str, str]] = field(default=dict)
     warms_up: bool = True
-    mapped: bool = False
+    files: Files = "parquet"
 
 
 def _whale_ray(way: Way) -> System:
     def runner(workload: str, folder: Path) -> Runner:
         return lambda: jobs.run_in(way, workload_named(workload), folder)
 
-    return System(way.name, runner, way.workloads, mapped=way.mapped)
+    return System(way.name, runner, way.workloads, files=way.files)
 
 
 SYSTEMS = (
@@ -74,10 +75,17 @@ SYSTEMS = (
     ),
     System(
         "Flink DataStream, 2 workers, mapped columns",
-        partial(flink_queries.stream_runner, workers=2, mapped=True),
+        partial(flink_queries.stream_runner, workers=2, files="mapped"),
         tuple(name for name in MAPPED if flink_queries.PROGRAMS[name].name),
         flink_queries.missing,
-        mapped=True,
+        files="mapped",
+    ),
+    System(
+        "Flink DataStream, 2 workers, mapped columns, texts as codes",
+        partial(flink_queries.stream_runner, workers=2, files="coded"),
+        CODED,
+        flink_queries.missing,
+        files="coded",
     ),
     System(
         "Flink SQL, 2 workers",

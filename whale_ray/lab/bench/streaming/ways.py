@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from .workloads import MAPPED, MATRIX, WORKLOADS
+from .mapped_files import Files
+from .workloads import CODED, MAPPED, MATRIX, WORKLOADS
 
 __all__ = ["DIMENSIONS", "WAYS", "Dimension", "Way"]
 
@@ -24,7 +25,7 @@ class Way:
         name: as the report has it.
         workloads: the names of those that are run so.
         workers: 1 runs in the calling process, more on processes that are started for the job.
-        mapped: whether the streams are read from mapped Arrow files, not from Parquet.
+        files: those of the streams that are read; mapped ones are Arrow.
         needs_aggregates: whether it is another way for workloads with aggregates alone; these are
             merged late where that pays, unless it says otherwise.
         settings: of the job.
@@ -33,7 +34,7 @@ class Way:
     name: str
     workloads: tuple[str, ...]
     workers: int = 1
-    mapped: bool = False
+    files: Files = "parquet"
     needs_aggregates: bool = False
     settings: Mapping[str, object] = field(default_factory=dict)
 
@@ -54,7 +55,14 @@ _INTERPRETED = {"runtime.pipelines": "interpreted"}
 
 DIMENSIONS = (
     Dimension({"1 worker": {"workers": 1}, "2 workers": {"workers": 2}}, _ALL),
-    Dimension({"": {}, "mapped Arrow": {"mapped": True}}, MAPPED),
+    Dimension(
+        {
+            "": {},
+            "mapped Arrow": {"files": "mapped"},
+            "mapped Arrow, texts as codes": {"files": "coded"},
+        },
+        MAPPED,
+    ),
     Dimension({"": {}, "partitioned": {"needs_aggregates": True, "settings": _PARTITIONED}}),
     Dimension({"": {"settings": _COMPILED}, "interpreted": {"settings": _INTERPRETED}}),
 )
@@ -69,6 +77,8 @@ def _way(words: tuple[str, ...]) -> Way:
         settings |= fields.pop("settings", {})
         if word != next(iter(dimension.values)):
             workloads &= set(dimension.workloads)
+    if fields.get("files") == "coded":
+        workloads &= set(CODED)
     if fields.get("needs_aggregates"):
         workloads -= {one.name for one in WORKLOADS if one.joins}
     return Way(

@@ -17,7 +17,7 @@ from .inputs import (
     event_time_unit_of,
     stream_path,
 )
-from .mapped_files import mapped_path
+from .mapped_files import Files, arrow_path
 
 if TYPE_CHECKING:
     from ....api.topology import Stream, Topology
@@ -69,7 +69,7 @@ class FileStreams(Inputs):
         max_out_of_order_ms: of the streams of NEXMark.
         on_late: of the sources.
         instances: how many share each file.
-        mapped: whether to read what `map_streams` has written.
+        files: which to read.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class FileStreams(Inputs):
         max_out_of_order_ms: int = MAX_OUT_OF_ORDER_MS,
         on_late: Literal["fail", "drop", "pass"] = "fail",
         instances: int = 1,
-        mapped: bool = False,
+        files: Files = "parquet",
     ) -> None:
         self.parallelism = None
         self.folder = folder
@@ -90,7 +90,7 @@ class FileStreams(Inputs):
         self._max_out_of_order_ms = max_out_of_order_ms
         self._on_late: Literal["fail", "drop", "pass"] = on_late
         self._instances = instances
-        self._mapped = mapped
+        self._files: Files = files
 
     def events(self) -> Stream:
         """Read Yahoo's events."""
@@ -111,9 +111,9 @@ class FileStreams(Inputs):
         timed, columns = self._workload.timed, self._workload.reads[name]
         bounded = timed and bound_ms(name) > 0
         source = (
-            sources.ipc(mapped_path(self.folder, name), columns=columns)
-            if self._mapped
-            else sources.parquet(stream_path(self.folder, name), columns=columns)
+            sources.parquet(stream_path(self.folder, name), columns=columns)
+            if self._files == "parquet"
+            else sources.ipc(arrow_path(self.folder, name, self._files), columns=columns)
         )
         return self._topology.source(
             source,

@@ -16,7 +16,7 @@ from .workload import FileStreams, Workload
 if TYPE_CHECKING:
     from ....api.topology import Stream
 
-__all__ = ["LONGER", "MAPPED", "MATRIX", "WORKLOADS", "workload_named"]
+__all__ = ["CODED", "LONGER", "MAPPED", "MATRIX", "WORKLOADS", "workload_named"]
 
 
 def _tumbling(streams: FileStreams) -> Stream:
@@ -274,6 +274,9 @@ MAPPED = (
     "NEXMark 11, sessions per bidder",
 )
 """The workloads that also read files that are mapped into memory, beside Flink on such files."""
+
+CODED = ("Yahoo, views per campaign",)
+"""Those of them that also read files whose texts, which have few values, are codes."""
 
 LONGER = tuple(name for name in MAPPED if not name.startswith("NB8"))
 """Those of them that are also compared over more rows; a row of NB8's has 250 bytes of text."""
