@@ -41,7 +41,7 @@ def test_the_parts_are_linked_relatively(part):
     assert link.readlink() == Path("..", part)
 
 
-@pytest.mark.parametrize("script", ["Makefile", ".ci/lowest", ".ci/run", ".ci/test-rdma"])
+@pytest.mark.parametrize("script", ["Makefile", ".ci/lowest", ".ci/test-rdma"])
 def test_the_tests_that_a_script_names_are_there(script):
     named = re.findall(r"\btests/[\w/]+(?:\.py)?", (ROOT / script).read_text(encoding="utf-8"))
     assert named

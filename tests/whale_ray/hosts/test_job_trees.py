@@ -84,13 +84,15 @@ def rows_of_each(job: Job) -> list[int]:
     return seen + [0] * (HOSTS - len(seen))
 
 
-def wait_for(job: Job, what: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
-    """Let the job run until something is so; raises what it fails with."""
+def wait_for(
+    job: Job, what: Callable[[], bool], patience_s: float = PATIENCE_S, every_s: float = 0.1
+) -> None:
+    """Let the job run until something is so, and look every so often; raises what it fails with."""
     until_s = time.monotonic() + patience_s
     while not what():
         assert time.monotonic() < until_s
         with contextlib.suppress(TimeoutError):
-            job.wait(0.1)
+            job.wait(every_s)
 
 
 def has_switched(job: Job, times: int) -> bool:
@@ -122,11 +124,16 @@ def processes(name: str) -> list[psutil.Process]:
     return found
 
 
-def kill(job: Job, name: str) -> None:
+def kill(job: Job, name: str, patience_s: float = PATIENCE_S, every_s: float = 0.1) -> None:
     """Kill a process, and wait until another has taken its place."""
     (victim,) = processes(name)
     os.kill(victim.pid, signal.SIGKILL)
-    wait_for(job, lambda: any(process.pid != victim.pid for process in processes(name)))
+    wait_for(
+        job,
+        lambda: any(process.pid != victim.pid for process in processes(name)),
+        patience_s,
+        every_s,
+    )
 
 
 def assert_all_see_every_row_once(job: Job) -> None:

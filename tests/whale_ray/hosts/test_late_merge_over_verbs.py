@@ -10,13 +10,14 @@ import pytest
 
 import whale_ray as whale
 from tests.whale_ray.hosts.bids import KEYS, WINDOW_S, totals, write_bids
+from tests.whale_ray.hosts.emulated import MARKS, PATIENCE_S
+from tests.whale_ray.hosts.emulated import SETTINGS as EMULATED
 from whale_ray.api.submission import submit
 
-pytestmark = [pytest.mark.rdma, pytest.mark.long, pytest.mark.usefixtures("no_leaks")]
+pytestmark = [pytest.mark.rdma, pytest.mark.long, *MARKS]
 
 HOSTS = 2
 ROWS = 100_000
-PATIENCE_S = 240
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +43,8 @@ def expected(bids: Path) -> list[tuple[int, int, int, int]]:
 def bytes_between_hosts(bids: Path, verb: str) -> int:
     """Run the job; return the bytes that its links have carried, once its results are checked."""
     settings = {
+        **EMULATED,
         "runtime.hosts": HOSTS,
-        "runtime.start_timeout_ms": 1000 * PATIENCE_S,
-        "runtime.unreachable_after_ms": 1000 * PATIENCE_S,  # an emulated processor is slow
-        "transport.between_hosts": "verbs",
         "transport.verbs_data": verb,
     }
     topology = totals(whale.sources.ipc(bids), "late_merge", HOSTS)

@@ -11,15 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.loaded_servers import LoadedServers
 from tests.transport.verbs.conftest import machine_of
+from tests.whale_ray.hosts.emulated import LOOK_EVERY_S, MARKS, PATIENCE_S, wait_long_for
+from tests.whale_ray.hosts.emulated import SETTINGS as EMULATED
 from tests.whale_ray.hosts.rides import Rides, assert_equal_answers
-from tests.whale_ray.hosts.test_job_trees import has_switched, kill, rows_in, wait_for
+from tests.whale_ray.hosts.test_job_trees import has_switched, kill, rows_in
 from whale_ray.api.job import Job
 from whale_ray.api.submission import submit
 from whale_ray.deployment.processes.process_fleet import HostPlace
 from whale_ray.transport.links.statistics import LinkStatistics
 
-pytestmark = [pytest.mark.rdma, pytest.mark.usefixtures("no_leaks")]
+pytestmark = [pytest.mark.rdma, *MARKS]
 
 RIDES_VARIABLE = "WHALE_RAY_RIDES"
 """Names a folder of rides that were made before: an emulated machine is slow at that."""
@@ -29,15 +32,10 @@ ADDRESSES = ("192.0.2.1", "192.0.2.2", "192.0.2.2")
 MIDDLE = 0
 DEVICES = {"192.0.2.1": "rxe0", "192.0.2.2": "rxe1"}
 """Those of .ci/softroce-vm, by address."""
-PATIENCE_S = 200
 SETTINGS = {
+    **EMULATED,
     "runtime.hosts": len(ADDRESSES),
     "runtime.route": "star",
-    "transport.between_hosts": "verbs",
-    # An emulated processor is so slow that the usual limits would count it as dead.
-    "runtime.start_timeout_ms": 1000 * PATIENCE_S,
-    "runtime.unreachable_after_ms": 1000 * PATIENCE_S,
-    "runtime.poll_interval_ms": 1000,
     "transport.handshake_timeout_ms": 60_000,
     "transport.silence_timeout_ms": 60_000,
 }
@@ -71,19 +69,21 @@ def assert_nothing_but_verbs(job: Job) -> None:
         assert link.way in {"", f"verbs READ on {device}"}
 
 
-def test_an_hour_while_the_tree_changes_and_a_relay_dies(rides: Rides) -> None:
+def test_an_hour_while_the_tree_changes_and_a_relay_dies(
+    rides: Rides, loaded_servers: LoadedServers
+) -> None:
     job = submit(
         rides.topology(paced=True),
         on="processes",
         workers=len(ADDRESSES),
         settings=SETTINGS,
-        places=[HostPlace(address) for address in ADDRESSES],
+        places=[HostPlace(address, loaded_servers) for address in ADDRESSES],
     )
-    wait_for(job, lambda: rows_in(job, "match") > 0, PATIENCE_S)
+    wait_long_for(job, lambda: rows_in(job, "match") > 0)
     job.set_route("chain")
-    wait_for(job, lambda: has_switched(job, 1) and are_all_up(job), PATIENCE_S)
+    wait_long_for(job, lambda: has_switched(job, 1) and are_all_up(job))
     assert_nothing_but_verbs(job)
-    kill(job, f"whale relay {MIDDLE}")
+    kill(job, f"whale relay {MIDDLE}", PATIENCE_S, LOOK_EVERY_S)
     assert job.state == "running"
     job.wait(PATIENCE_S)
     assert_equal_answers(job.results("out").to_arrow(), rides.expected)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 import whale_ray as whale
-from tests.whale_ray.hosts.test_job_trees import Check, has_switched, rows_in, wait_for
+from tests.whale_ray.hosts.emulated import MARKS, PATIENCE_S, wait_long_for
+from tests.whale_ray.hosts.emulated import SETTINGS as EMULATED
+from tests.whale_ray.hosts.test_job_trees import Check, has_switched, rows_in
 from whale_ray.api.submission import submit
 
-pytestmark = [pytest.mark.rdma, pytest.mark.long, pytest.mark.usefixtures("no_leaks")]
+pytestmark = [pytest.mark.rdma, pytest.mark.long, *MARKS]
 
 HOSTS = 4
 RATE_PER_S, ROWS = 1000.0, 200_000
@@ -21,23 +23,21 @@ def test_every_row_comes_once_by_verbs_alone_whatever_the_tree() -> None:
     checked = every.process(Check, id="every", parallelism=HOSTS + 1)
     checked.sink(whale.sinks.collect(), id="out")
     settings = {
+        **EMULATED,
         "runtime.hosts": HOSTS,
         "runtime.route": "binomial",
         "runtime.addressing": "instance-oriented",
-        "runtime.start_timeout_ms": 240_000,
-        "runtime.unreachable_after_ms": 240_000,  # an emulated processor is slow
-        "transport.between_hosts": "verbs",
     }
     job = submit(topology, on="processes", workers=HOSTS, settings=settings)
-    wait_for(job, lambda: rows_in(job, "every") > 0)
+    wait_long_for(job, lambda: rows_in(job, "every") > 0)
     for times, route in enumerate(("star", "chain", "non-blocking"), 1):
         job.set_route(route)
-        wait_for(job, lambda times=times: has_switched(job, times))
+        wait_long_for(job, lambda times=times: has_switched(job, times))
         if route == "star":
             job.set_addressing("worker-oriented")
     rows = rows_in(job, "every")
-    wait_for(job, lambda: rows_in(job, "every") > rows)
-    job.stop(drain=True, timeout_s=120)
+    wait_long_for(job, lambda: rows_in(job, "every") > rows)
+    job.stop(drain=True, timeout_s=PATIENCE_S)
     found = job.results("out").to_arrow().to_pylist()
     assert len({row["seen"] for row in found}) == 1
     assert [row["wrong"] for row in found] == [0] * (HOSTS + 1)

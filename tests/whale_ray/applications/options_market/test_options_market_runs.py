@@ -66,13 +66,13 @@ def test_a_placement_makes_no_difference(placement, changes, workers, no_leaks):
 
 @pytest.mark.rdma
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1000)
 def test_queue_pairs_make_no_difference(no_leaks):
     """Where they are emulated, a start takes long, and a line long to be looked at again."""
     if not any(DEVICES.glob("*")):
         pytest.skip("no RDMA device to test with")
     market = OptionsMarketSettings(**{**MARKET.__dict__, "rate": 8_000})
-    check("verbs", market, 2, {"runtime.start_timeout_ms": 240_000})
+    check("verbs", market, 2, {"runtime.start_timeout_ms": 500_000})
 
 
 def check(
