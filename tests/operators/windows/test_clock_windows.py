@@ -119,3 +119,70 @@ def test_windows_that_end_together_after_a_restart_have_the_latest_event_time():
     process.on_deadline(clock.wall_ns(), out)
     assert [bounds(row)[1] for row in out.rows] == [20 * US, 30 * US]
     assert out.times == [7, 7]
+
+
+@settings(max_examples=30)
+@given(
+    pauses_us=st.lists(st.integers(0, 12), min_size=8, max_size=8),
+    slide=st.integers(1, 6),
+    more=st.integers(1, 9),
+    cut=st.integers(1, 7),
+    whole=st.booleans(),
+)
+def test_a_window_that_has_ended_ends_once_though_its_rows_move(pauses_us, slide, more, cut, whole):
+    """Rows of overlapping windows are still needed when the first of these has ended."""
+    window = TimeWindow("", (slide + more) * US, slide * US, 0, by_clock=True)
+    asked, clock = Aggregation(("key",), window, AGGREGATES), VirtualClock(3 * US)
+    context = dataclasses.replace(instance_context(operator_id="windows"), clock=clock)
+    process, out, expected = ClockWindows(asked), Emitted(), {}
+    process.open(context)
+    for number, pause_us in enumerate(pauses_us):
+        end_ns = clock.wall_ns() + pause_us * US
+        while (due := process.deadline_ns()) is not None and due <= end_ns:
+            clock.advance(max(0, due - clock.wall_ns()))
+            process.on_deadline(clock.wall_ns(), out)
+        clock.advance(end_ns - clock.wall_ns())
+        if number == cut:
+            before, process = process, ClockWindows(asked)
+            process.open(context)
+            if whole:
+                process.take(before.chunks(1), whole=True)
+            else:
+                for batch in before.dump(np.arange(context.virtual_nodes)):
+                    process.load(batch)
+        event = model.Event(number, number % 2, 1, 0.5, "text")
+        process.on_batch(batch_of([event]), out)
+        for bound in model.windows_of(clock.wall_ns(), window.size_ns, window.slide_ns, 0):
+            expected.setdefault((*bound, event.key), []).append(event)
+    process.close(out)
+    assert sorted((*bounds(row), row["key"]) for row in out.rows) == sorted(expected)
+    for row in out.rows:
+        check(row, expected[*bounds(row), row["key"]])
+
+
+def test_a_window_ends_once_though_another_worker_had_no_rows_for_long():
+    """Of clocks whose groups are put together the one that is behind counts: none is, idle."""
+    window = TimeWindow("", 10 * US, 5 * US, 0, by_clock=True)
+    asked, clock = Aggregation(("key",), window, AGGREGATES), VirtualClock(0)
+    context = dataclasses.replace(instance_context(operator_id="windows"), clock=clock)
+    idle, busy, both = ClockWindows(asked), ClockWindows(asked), ClockWindows(asked)
+    out = Emitted()
+    for process in (idle, busy, both):
+        process.open(context)
+    for process, at_us in ((idle, 0), (busy, 12)):
+        clock.advance(max(0, at_us * US - clock.wall_ns()))
+        process.on_batch(batch_of([model.Event(0, at_us, 1, 0.5, "text")]), out)
+        while (due := process.deadline_ns()) is not None and due <= 15 * US:
+            clock.advance(max(0, due - clock.wall_ns()))
+            process.on_deadline(clock.wall_ns(), out)
+    for process in (idle, busy):
+        process.seal(1)
+        for batch in process.dump(np.arange(context.virtual_nodes)):
+            both.load(batch)
+    both.close(out)
+    assert [(*bounds(row), row["key"]) for row in out.rows] == [
+        (-5 * US, 5 * US, 0),
+        (0, 10 * US, 0),
+        (5 * US, 15 * US, 12),
+        (10 * US, 20 * US, 12),
+    ]
