@@ -131,6 +131,8 @@ class AggregateWindows(GroupWindows):
         may_hold = self._may_hold and self._waiting is None
         if may_hold and self._are_sliced:
             batch, slices = self._without_stored(batch, slices)
+            if not batch.num_rows:
+                return
         if may_hold and self._hold(batch, slices, columns.slice):
             return
         self._merge_held()

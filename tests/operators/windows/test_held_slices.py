@@ -17,8 +17,10 @@ from tests.operators.windows.test_overlapping_windows import NAMES, OF_FIXED_WID
 from tests.operators.windows.test_partial_windows import STEPS, Edge, Merger, keeping, partial, run
 from whale_ray.operators.windows import held_slices, overlapping_windows
 from whale_ray.operators.windows.aggregation import Aggregation
+from whale_ray.operators.windows.group_state import GroupState
 from whale_ray.operators.windows.specifications import TimeWindow
 from whale_ray.state.budget import StateBudget
+from whale_ray.state.disk_traffic import DiskTraffic
 from whale_ray.state.keys import hash_keys
 from whale_ray.testing import instance_context
 from whale_ray.transport.wire.batch import Batch
@@ -170,6 +172,20 @@ def test_a_slice_in_the_store_that_changes_is_read_again() -> None:
     process.on_batch(deltas_of(event(4, 2)), merger.out)
     process.on_watermark(99 * US, merger.out)
     assert sums_of(merger) == [(-20, 1), (-10, 3), (0, 3)]
+
+
+def test_deltas_of_slices_that_are_all_in_the_store_leave_none_to_wait_for_a_pass(monkeypatch):
+    """They come just as the groups on the disk move so much that rows are better gathered."""
+    merger = Merger(SUMS, 1)
+    process = merger.process
+    process.on_batch(deltas_of(event(3, 1), event(13, 2)), merger.out)
+    process.seal(1)  # puts them into the store
+    monkeypatch.setattr(GroupState, "spills", True)
+    monkeypatch.setattr(DiskTraffic, "is_heavy", True)
+    process.on_batch(deltas_of(event(4, 4)), merger.out)
+    process.on_batch(deltas_of(event(5, 8), event(25, 16)), merger.out)
+    process.on_watermark(99 * US, merger.out)
+    assert sums_of(merger) == [(-20, 13), (-10, 15), (0, 31), (10, 18), (20, 16)]
 
 
 def test_deltas_are_not_held_where_they_took_more_than_a_share_of_the_memory() -> None:
