@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -32,6 +33,12 @@ def close_all(closings: Iterable[Callable[[], None]]) -> None:
             first = first or error
     if first is not None:
         raise first
+
+
+def close_after_error(closings: Iterable[Callable[[], None]]) -> None:
+    """Call all of them as an error is raised: that is told, and not what some of them raise."""
+    with suppress(Exception):
+        close_all(closings)
 
 
 class StageTask:

@@ -50,7 +50,7 @@ from .read_size import read_size
 from .ring_queue import OutRing
 from .side_input import SideInput
 from .source_node import EndedReader, SourceNode
-from .stage_task import StageTask
+from .stage_task import StageTask, close_after_error
 from .table_join_node import TableJoinNode
 
 if TYPE_CHECKING:
@@ -104,8 +104,7 @@ class TaskBuilder:
                     if self._restored:
                         tasks[-1].restore(self._restored)
         except BaseException:
-            for task in tasks:
-                task.close()
+            close_after_error(task.close for task in tasks)
             raise
         return tasks
 
@@ -342,11 +341,13 @@ class _TaskAssembly:
 
     def build(self) -> StageTask:
         try:
-            head = self._node(self._stage.head)
+            return self._task(self._node(self._stage.head))
         except BaseException:
-            for node in self._nodes:
-                node.close()
+            close_after_error(node.close for node in self._nodes)
             raise
+
+    def _task(self, head: Node) -> StageTask:
+        """Return the task of nodes that are all there."""
         plan = self._builder.plan
         inputs = [
             (edge.id, producer)

@@ -78,6 +78,38 @@ def test_a_failing_open_is_named(one_host: Any) -> None:
         one_host(topology)
 
 
+class CannotBeAborted(CollectSink):
+    def open(self, context: Any, token: str) -> Any:
+        def abort() -> None:
+            ABORTED.append(context.operator_id)
+            raise OSError("the server is gone")
+
+        faulty: Any = super().open(context, token)
+        faulty.abort = abort
+        return faulty
+
+
+ABORTED: list[str] = []
+
+
+class CannotBeOpened(whale.testing.ListSource):
+    def open(self, context: Any) -> Any:
+        raise ValueError("no such topic")
+
+
+def test_what_fails_first_is_told_and_all_that_was_opened_before_is_closed() -> None:
+    """The sinks behind a source are opened before it."""
+    topology = whale.Topology("failing")
+    source = topology.source(CannotBeOpened([]), id="rows")
+    for name in "ab":
+        source.sink(CannotBeAborted(), id=name)
+    ABORTED.clear()
+    with pytest.raises(whale.errors.UserFunctionError) as caught:
+        whale.run(topology)
+    assert "no such topic" in str(caught.value) and "server" not in str(caught.value)
+    assert sorted(ABORTED) == ["a", "b"]
+
+
 class Reemit(whale.Process):
     def on_row(self, row: Any, out: Any) -> None:
         out.emit_row(v=row["v"])
