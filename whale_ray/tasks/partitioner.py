@@ -144,7 +144,8 @@ def _null_instance(edge: Edge, column: str, preview: str) -> str:
 def _custom(edge: Edge, function: Callable[[Batch, int], object], parallelism: int) -> Partitioner:
     def partition(batch: Batch) -> tuple[Batch, Instances, int]:
         try:
-            named = np.asarray(function(batch, parallelism))
+            returned = function(batch, parallelism)
+            named = np.asarray(returned)
         except Interrupted:
             raise
         except BaseException as error:
@@ -155,6 +156,13 @@ def _custom(edge: Edge, function: Callable[[Batch, int], object], parallelism: i
                 f"the partition_by function after operator {edge.source_operator!r} returned "
                 f"{named.dtype} of shape {named.shape}; return one integer per row, "
                 f"shape ({batch.num_rows},)"
+            )
+            raise BadRowError(msg)
+        if np.ma.is_masked(returned):  # of null columns; what lies below the mask says nothing
+            row = int(np.argmax(np.ma.getmaskarray(returned)))
+            msg = (
+                f"the partition_by function after operator {edge.source_operator!r} returned a "
+                f"null for {batch.preview(row)}: return a number for such rows, or filter them"
             )
             raise BadRowError(msg)
         return batch, _checked(edge, batch, named, parallelism), 0

@@ -138,6 +138,17 @@ def test_null_keys_are_dropped_and_counted_if_asked(one_host: Any) -> None:
     assert job.metrics().operator("rows").rows_dropped == {"null key": 10}
 
 
+def test_a_partition_that_is_null_is_refused_with_its_row() -> None:
+    """What lies in memory at the place of a null is no number of an instance."""
+    topology = whale.Topology("null-partitions")
+    values = [{"v": 0}, {"v": 1}, {"v": None}]
+    source = topology.source(whale.sources.iterable(values), id="rows")
+    divided = source.partition_by(lambda batch, parallelism: batch["v"] % parallelism)
+    divided.process(Reemit, id="again", parallelism=2).sink(whale.sinks.collect(), id="out")
+    with pytest.raises(whale.errors.BadRowError, match=r"'rows' returned a null for \{v=None\}"):
+        whale.run(topology)
+
+
 def test_rows_without_a_time_of_their_own_are_refused_where_time_matters(one_host: Any) -> None:
     class Forget(whale.Process):
         def on_batch(self, batch: whale.Batch, out: Any) -> None:
