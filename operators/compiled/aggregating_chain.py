@@ -20,7 +20,7 @@ from .aggregating_text import AggregatingText, CodedKey, write_aggregating_loop
 from .chain_loops import ChainLoops, LookupTable, LoopVariant, Mode
 from .coded_texts import dictionary_of
 from .loop_arguments import input_arrays, made, passed_by_each, rows_of, taken, types_of_inputs
-from .loop_function import Begin, begin_beside
+from .loop_function import Begin
 
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
@@ -68,17 +68,12 @@ class AggregatingChain(ChainLoops["_AggregatingLoop"]):
         operators: in the order in which rows pass them, maybe none; a table join as its table.
         partial: the aggregate.
         mode: as for `ChainLoops`.
-        begin: as for `ChainLoops`.
     """
 
     def __init__(
-        self,
-        operators: Sequence[Transform | LookupTable],
-        partial: PartialWindows,
-        mode: Mode,
-        begin: Begin = begin_beside,
+        self, operators: Sequence[Transform | LookupTable], partial: PartialWindows, mode: Mode
     ) -> None:
-        super().__init__(operators, mode, begin)
+        super().__init__(operators, mode)
         self._partial = partial
         self._coded: dict[CodedKey, _Coded] = {}
         self._block_times: BlockTimes | None = NO_BLOCK_TIMES

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ..snapshots import Position
     from .progress import Progress
 
+_SHOWN_MAX = 8
+"""How many names of columns a message has at most."""
+
 
 class ArrowReader(SourceReader):
     """Reads from an iterator of batches, Arrow's or ours, at most `max_rows` rows at a time.
@@ -148,9 +151,10 @@ def wanted_columns(names: Sequence[str], columns: Sequence[str] | None, where: s
     return wanted
 
 
-def _some(names: Sequence[str], most: int = 8) -> str:
-    shown = ", ".join(repr(name) for name in names[:most])
-    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+def _some(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    shown, more = names[:_SHOWN_MAX], len(names) - _SHOWN_MAX
+    return ", ".join(map(repr, shown)) + (f" and {more} more" if more > 0 else "")
 
 
 def check_supported(schema: pa.Schema, where: str, *, may_leave_out: bool = True) -> None:

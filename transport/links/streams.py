@@ -38,15 +38,15 @@ class Grant(NamedTuple):
 class StreamSender:
     """The parent's knowledge of one stream and one child."""
 
-    def __init__(self, capacity: int, position: int = 0) -> None:
-        """Begin at `position`; nothing may be sent before the child subscribes.
+    def __init__(self, capacity: int) -> None:
+        """Begin at position 0; nothing may be sent before the child subscribes.
 
         `capacity`: bytes of the ring, and of the child's mirror.
         """
         self.capacity: Final = capacity
-        self.sent = position
+        self.sent = 0
         """Every byte before this position was sent on the present link, or acknowledged."""
-        self.acknowledged = position
+        self.acknowledged = 0
         """The child has every byte before this position."""
         self.limit = 0
         """Nothing may be sent beyond this position."""
@@ -54,11 +54,11 @@ class StreamSender:
         """Whether the child takes data on the present link."""
         self.told_end = False
         """Whether the child was told on the present link where the stream ends."""
-        self.astray = position > 0
+        self.astray = False
         """Whether it is unknown where the frame ends in which `sent` stands; see `aligned`."""
-        self._begun = position
-        self._furthest = position
-        self._whole = position  # bytes before it are whole frames
+        self._begun = 0
+        self._furthest = 0
+        self._whole = 0  # bytes before it are whole frames
 
     @property
     def consumed(self) -> int:
