@@ -144,7 +144,7 @@ def _null_instance(edge: Edge, column: str, preview: str) -> str:
 def _custom(edge: Edge, function: Callable[[Batch, int], object], parallelism: int) -> Partitioner:
     def partition(batch: Batch) -> tuple[Batch, Instances, int]:
         try:
-            returned = function(batch, parallelism)
+            returned: Any = function(batch, parallelism)
             named = np.asarray(returned)
         except Interrupted:
             raise
