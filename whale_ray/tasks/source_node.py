@@ -18,7 +18,7 @@ from typing import ClassVar
 from ..configs.errors import UsageError
 from ..operators.event_time import EventTimeAssigner
 from ..operators.process import InstanceContext
-from ..operators.snapshots import OperatorSnapshot
+from ..operators.snapshots import OperatorSnapshot, Position
 from ..operators.sources.base import SourceReader
 from ..operators.split_event_times import SplitEventTimes
 from ..state.epochs.sealed_json import fault_of
@@ -34,7 +34,14 @@ ALIGNMENT_POLL_NS = 1_000_000
 
 
 class EndedReader(SourceReader):
-    """Stands for the input of a source that has ended, in a restored job: it is not read again."""
+    """Stands for the input of a source that has ended, in a restored job: it is not read again.
+
+    It says the position that the input had at its end: instances that have not ended go on from the
+    positions of all of them, also in the job after this one.
+    """
+
+    def __init__(self, position: Position | None) -> None:
+        self._position = position
 
     def read(self, max_rows: int) -> Batch | None:
         """See `SourceReader.read`."""
@@ -44,6 +51,10 @@ class EndedReader(SourceReader):
     def finished(self) -> bool:
         """See `SourceReader.finished`."""
         return True
+
+    def position(self) -> Position | None:
+        """See `SourceReader.position`."""
+        return self._position
 
 
 class SourceNode(Node):

@@ -213,7 +213,7 @@ class TaskBuilder:
         if before is None:
             return _opened(source.open(context), SourceReader, f"{name}.open()", context)
         if before.ended:
-            return EndedReader()
+            return EndedReader(None if before.own is None else before.own.position)
         positions = [one.position for one in before.all]
         known = [position for position in positions if position is not None]
         if len(known) < len(positions):

@@ -95,6 +95,21 @@ def test_a_job_that_loses_a_worker_goes_on_and_each_row_comes_once(
         )
 
 
+def test_a_job_of_which_an_instance_of_the_source_has_ended_goes_on_again_and_again(
+    tmp_path: Path, no_leaks: None
+) -> None:
+    topology = numbers(tmp_path, count=GATE + 50)  # behind the gate one instance has rows left
+    kept: dict[str, Any] = {"checkpoints": tmp_path / "state", **OFTEN}
+    job = whale.submit(topology, on="processes", workers=2, **kept)
+    until(lambda: len(visible(tmp_path)) == GATE, "the first rows are not visible")
+    for _ in range(2):
+        job.stop(savepoint=True, timeout_s=60)
+        job = whale.submit(topology, on="processes", workers=2, restore="latest", **kept)
+    (tmp_path / "go").touch()
+    job.wait(60)
+    assert visible(tmp_path) == expected(GATE + 50)
+
+
 def test_a_job_stopped_with_a_savepoint_goes_on_with_another_parallelism(
     tmp_path: Path, no_leaks: None
 ) -> None:

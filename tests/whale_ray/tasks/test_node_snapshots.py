@@ -161,10 +161,12 @@ def test_a_source_that_has_ended_is_not_read_again() -> None:
     while not before.nodes[0].ended:
         before.poll(0)
     before.nodes[0].cut_short = True
-    after, sunk, node = source(EndedReader())
-    restored(after, *kept(before))
+    (snapshot,) = kept(before)
+    after, sunk, node = source(EndedReader(snapshot.position))
+    restored(after, snapshot)
     assert sunk.ended and node.ended and node.cut_short
     assert not after.poll(0)
+    assert kept(after)[0].position == {"at": 4}
 
 
 class Nowhere(Numbers):
