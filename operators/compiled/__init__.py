@@ -3,6 +3,7 @@
 ::
 
     table_lookup     a table join as a step of a loop
+    loop_outputs     where each column that comes out of a loop comes from
     loop_text        a chain of them for rows of one schema, as the text of a function
     loop_function    machine code that may not be there yet
     loop_arguments   the arrays that a loop reads, and their types

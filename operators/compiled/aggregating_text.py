@@ -63,7 +63,8 @@ from ..windows.block_times import BLOCK_ROWS
 from ..windows.loop_groups import GROUPS_MAX
 from .coded_texts import CodedParts
 from .loop_arguments import rows_of
-from .loop_text import ChainWriter, LookedUp, Step, filters, indented
+from .loop_outputs import LookedUp
+from .loop_text import ChainWriter, Step, filters, indented
 from .slice_lines import BY_ROW_LINES, slice_lines
 
 if TYPE_CHECKING:

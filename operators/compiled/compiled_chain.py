@@ -18,19 +18,12 @@ from ...transport.wire.column import Column
 from ..expressions.emitters.code import NotCompilable
 from .chain_loops import ChainLoops, LoopVariant
 from .loop_arguments import input_arrays, made, passed_by_each, rows_of, taken, types_of_inputs
-from .loop_text import (
-    Computed,
-    LookedUp,
-    LoopText,
-    NothingToCompute,
-    Output,
-    Passed,
-    Step,
-    write_loop,
-)
+from .loop_outputs import Fetched, LookedUp, Output, Passed, by_place
+from .loop_text import LoopText, NothingToCompute, Step, write_loop
 
 if TYPE_CHECKING:
     from ...transport.wire.types import Schema
+    from .loop_function import Begin
 
 __all__ = ["CompiledChain", "Passing", "longest_loop"]
 
@@ -78,12 +71,17 @@ class CompiledChain(ChainLoops["_Variant"]):
 
 
 class _Variant(LoopVariant[LoopText]):
+    def __init__(self, schema: Schema, text: LoopText | None, begin: Begin) -> None:
+        super().__init__(schema, text, begin)
+        self._fetched: list[npt.NDArray[Any]] | None = None
+
     def signature(self, text: LoopText) -> tuple[Any, ...]:
         """See `LoopVariant`."""
         import numba
 
         types = [numba.int64, made(np.int64), made(np.int64), taken(np.int64), made(np.int64)]
         types += types_of_inputs(text, self._schema)
+        types += [taken(one.type.storage) for one in text.outputs if isinstance(one, Fetched)]
         types += [made(np.int64) for _ in text.numbered]
         for output in text.outputs:
             for array in _memory(text, output, self._schema, 0):
@@ -107,7 +105,7 @@ class _Variant(LoopVariant[LoopText]):
             times_out = np.empty(rows, np.int64) if filters else _NO_ROWS
         outputs = [_memory(text, one, self._schema, rows) for one in text.outputs]
         written = [array for pair in outputs for array in pair if array is not None]
-        arrays = input_arrays(text, read, self.kept)
+        arrays = [*input_arrays(text, read, self.kept), *self._values_by_place(text)]
         numbers = {lookup: np.empty(rows, np.int64) for lookup in text.numbered}
         try:
             loop(rows, counts, selected, times, times_out, *arrays, *numbers.values(), *written)
@@ -124,6 +122,16 @@ class _Variant(LoopVariant[LoopText]):
         columns = _columns(text, batch, outputs, selected, looked_up, kept)
         made = Batch(text.schemas[-1], columns, kept, times_kept, batch.origin_ns)
         return Passing(made, passing, text.schemas)
+
+    def _values_by_place(self, text: LoopText) -> Sequence[npt.NDArray[Any]]:
+        """Return the columns of tables that the loop fetches."""
+        if self._fetched is None:
+            self._fetched = [
+                by_place(text.lookups[one.lookup], one.name)
+                for one in text.outputs
+                if isinstance(one, Fetched)
+            ]
+        return self._fetched
 
 
 def longest_loop(
@@ -174,6 +182,8 @@ def _memory(
         if not output.copied:
             return None, None
         storage, nullable = schema.fields[output.column].type.storage, text.nullable
+    elif isinstance(output, Fetched):
+        storage, nullable = output.type.storage, False
     else:
         storage, nullable = output.type.storage, output.nullable
     return np.empty(rows, storage), np.empty(rows, np.bool_) if nullable else None
@@ -198,7 +208,7 @@ def _columns(
             continue
         assert data is not None
         kind = (
-            output.type if isinstance(output, Computed) else batch.schema.fields[output.column].type
+            batch.schema.fields[output.column].type if isinstance(output, Passed) else output.type
         )
         valid = None if validity is None else _cut(validity, kept)
         if valid is not None and bool(valid.all()):

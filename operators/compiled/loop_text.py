@@ -6,7 +6,8 @@ moves on only if the row is kept. So the loop has no branch that depends on the 
 
 ::
 
-    loop(rows, counts, selected, times, times_out, c0, o0, m0, …, x0, y0, z0, …, r0, …, d0, n0, …)
+    loop(rows, counts, selected, times, times_out, c0, o0, m0, …, x0, y0, z0, …, q0, …, r0, …,
+         d0, n0, …)
 
     rows              how many
     counts            int64 (filters,): how many rows pass each operator that may leave some out
@@ -14,6 +15,7 @@ moves on only if the row is kept. So the loop has no branch that depends on the 
     times, times_out  int64 (rows,), or empty: event times
     c0, o0, m0        data of an input column, its offsets if it is text, validity if nullable
     x0, y0, z0        of a table: slots, keys and their offsets if they are text; see `UniqueRows`
+    q0                values of a table's column that the loop fetches, by the places of `x0`
     r0                int64 (rows,): the number of the table's row for each row that is kept
     d0, n0            data of a computed column, validity if it may be null
 """
@@ -36,6 +38,7 @@ from ..expressions.evaluation import Environment
 from ..expressions.kernels.type_rules import is_text
 from ..transforms import FilterExpression, MapExpressions
 from .coded_texts import CodedParts
+from .loop_outputs import Computed, Fetched, LookedUp, Output, Passed, may_be_fetched
 from .table_lookup import TableLookup
 
 if TYPE_CHECKING:
@@ -46,11 +49,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ChainWriter",
-    "Computed",
-    "LookedUp",
     "LoopText",
     "NothingToCompute",
-    "Passed",
     "Step",
     "filters",
     "indented",
@@ -71,36 +71,6 @@ takes no loop over their words."""
 
 class NothingToCompute(NotCompilable):
     """A chain only chooses or renames columns, which costs nothing as it is."""
-
-
-@dataclass(frozen=True)
-class Passed:
-    """An output column that is one of the input: its number, and whether the loop copies it."""
-
-    column: int
-    copied: bool
-
-
-@dataclass(frozen=True)
-class Computed:
-    """An output column that the loop computes: its type, and whether it may be null."""
-
-    type: DataType
-    nullable: bool
-
-
-@dataclass(frozen=True)
-class LookedUp:
-    """An output column of a table: the number of the look-up, and the column's name there.
-
-    The loop tells the numbers of the table's rows; the values are gathered behind it.
-    """
-
-    lookup: int
-    name: str
-
-
-Output: TypeAlias = Passed | Computed | LookedUp
 
 
 @dataclass(frozen=True)
@@ -301,7 +271,12 @@ class ChainWriter:
         found = self.body.let(found)
         self.lookups.append(lookup)
         if lookup.filters:
-            self._let_pass(f"{found} < 0" if lookup.join.how == "anti" else f"{found} >= 0")
+            is_anti = lookup.join.how == "anti"
+            if lookup.is_without_gaps:  # the place tells it, without a look at the slots
+                passes = f"{self.places[number]} {'==' if is_anti else '<'} others{number}"
+            else:
+                passes = f"{found} < 0" if is_anti else f"{found} >= 0"
+            self._let_pass(passes)
             self.rows_found.append(found)
         else:  # the table's row of nulls stands before all others
             self.rows_found.append(f"max({found}, np.int64(-1)) + np.int64(1)")
@@ -361,7 +336,9 @@ class ChainWriter:
         outputs: list[Output] = []
         for field, made in zip(schema, self.columns.values(), strict=True):
             if isinstance(made, LookedUp):
-                outputs.append(made)
+                is_fetched = may_be_fetched(self.lookups[made.lookup], made.name)
+                fetched = Fetched(made.lookup, made.name, field.type)
+                outputs.append(fetched if is_fetched else made)
                 continue
             if isinstance(made, int):
                 outputs.append(Passed(made, self._is_copied(made)))
@@ -438,6 +415,8 @@ class ChainWriter:
                     stores.append(f"d{number}[{place}] = c{output.column}[i]")
                     if self.body.nullable:
                         stores.append(f"n{number}[{place}] = m{output.column}[i]")
+            elif isinstance(output, Fetched):
+                stores.append(f"d{number}[{place}] = q{number}[{self.places[output.lookup]}]")
             elif isinstance(one, Code) and isinstance(output, Computed):
                 stores.append(f"d{number}[{place}] = {one.value}")
                 if output.nullable:
@@ -480,9 +459,12 @@ class ChainWriter:
 
     def _arguments(self, outputs: Sequence[Output], numbered: Sequence[int]) -> list[str]:
         names = ["rows", "counts", "selected", "times", "times_out", *self.inputs()]
+        names += [f"q{number}" for number, one in enumerate(outputs) if isinstance(one, Fetched)]
         names += [f"r{number}" for number in numbered]
         for number, output in enumerate(outputs):
-            if isinstance(output, Computed) or (isinstance(output, Passed) and output.copied):
+            if isinstance(output, Fetched):
+                names.append(f"d{number}")
+            elif isinstance(output, Computed) or (isinstance(output, Passed) and output.copied):
                 names.append(f"d{number}")
                 if output.nullable if isinstance(output, Computed) else self.body.nullable:
                     names.append(f"n{number}")

@@ -54,6 +54,11 @@ class TableLookup:
         return self.rows is not None and self.rows.is_dense
 
     @property
+    def is_without_gaps(self) -> bool:
+        """Whether each key between the least and the greatest is there; see `UniqueRows`."""
+        return self.rows is not None and self.rows.is_without_gaps
+
+    @property
     def key_bytes(self) -> int | None:
         """How many bytes each key of text has; None if not all have as many, or that is unknown."""
         return None if self.rows is None else self.rows.key_bytes

@@ -64,6 +64,11 @@ class UniqueRows:
     is_dense: bool = False
 
     @property
+    def is_without_gaps(self) -> bool:
+        """Whether keys are found by their distance, and each between the least and greatest is."""
+        return self.is_dense and bool((self.slots[:-1] >= 0).all())
+
+    @property
     def nbytes(self) -> int:
         """Bytes of memory for the slots and the keys."""
         return self.slots.nbytes + self.keys.nbytes

@@ -94,6 +94,52 @@ def test_a_table_join_in_a_loop_finds_the_rows_that_the_join_finds(
     compare()
 
 
+_SEAMLESS = tuple(range(-1, 60))
+_NUMBERS = Schema.of(key="int64", weight="float64", rank="int32", large="bool", name="string")
+
+
+@pytest.mark.parametrize("keys", [_SEAMLESS, _SEAMLESS[:20] + _SEAMLESS[21:]])
+@pytest.mark.parametrize("how", ["inner", "anti", "left"])
+def test_numbers_of_keys_that_lie_close_together_are_those_of_their_rows(
+    keys: tuple[int, ...], how: How
+) -> None:
+    """The loop fetches them by the key's place; `name`, and all where a row may lack, it cannot."""
+    table = BroadcastTable(TableJoin((("i32", "key"),), how=how), instance_context())
+    values = (
+        keys,
+        [number / 7 for number in range(len(keys))],
+        range(len(keys)),
+        [key > 9 for key in keys],
+    )
+    texts = [f"name {key}" for key in keys]
+    columns = [
+        Column.of(list(one), field.type)
+        for one, field in zip((*values, texts), _NUMBERS, strict=True)
+    ]
+    table.add(Batch(_NUMBERS, columns, len(keys)))
+    table.finish()
+    chain = CompiledChain([table], "compiled")
+
+    @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+    @given(st.lists(st.none() | st.integers(-4, 64) | st.just(-(2**31)), min_size=1))
+    def compare(wanted: list[int | None]) -> None:
+        schema = Schema.of(i32="int32")
+        batch = Batch(schema, [Column.of(wanted, schema.fields[0].type)], len(wanted))
+        passed = chain.pass_through(batch)
+        assert passed is not None
+        found = [] if passed.rows is None else passed.rows.to_pylist()
+        rows = dict(zip(keys, zip(*values, texts, strict=True), strict=True))
+        names = [] if how == "anti" else _NUMBERS.names
+        nothing = (None,) * len(names)
+        assert found == [
+            {"i32": key, **dict(zip(names, rows.get(key, nothing), strict=False))}
+            for key in wanted
+            if how == "left" or (key in rows) == (how == "inner")
+        ]
+
+    compare()
+
+
 def test_only_the_columns_that_are_selected_are_looked_up() -> None:
     table = _table("s", "string", list(_TEXTS), "inner")
     chosen = MapExpressions.select([col("name").alias("who"), col("i64")])
