@@ -49,7 +49,7 @@ class LookedUp:
 class Fetched:
     """An output column of a table that the loop itself fetches, by the place of the row's key.
 
-    Keys are found by distance there, and each has a number; `type` is that of the column.
+    Keys are found by distance there, and no value is null; `type` is that of the column.
     """
 
     lookup: int
