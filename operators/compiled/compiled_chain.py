@@ -18,7 +18,7 @@ from ...transport.wire.column import Column
 from ..expressions.emitters.code import NotCompilable
 from .chain_loops import ChainLoops, LoopVariant
 from .loop_arguments import input_arrays, made, passed_by_each, rows_of, taken, types_of_inputs
-from .loop_outputs import Fetched, LookedUp, Output, Passed, by_place
+from .loop_outputs import AtPlace, LookedUp, Output, Passed, by_place
 from .loop_text import LoopText, NothingToCompute, Step, write_loop
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class CompiledChain(ChainLoops["_Variant"]):
 class _Variant(LoopVariant[LoopText]):
     def __init__(self, schema: Schema, text: LoopText | None, begin: Begin) -> None:
         super().__init__(schema, text, begin)
-        self._fetched: list[npt.NDArray[Any]] | None = None
+        self._by_place: list[npt.NDArray[Any]] | None = None
 
     def signature(self, text: LoopText) -> tuple[Any, ...]:
         """See `LoopVariant`."""
@@ -81,7 +81,7 @@ class _Variant(LoopVariant[LoopText]):
 
         types = [numba.int64, made(np.int64), made(np.int64), taken(np.int64), made(np.int64)]
         types += types_of_inputs(text, self._schema)
-        types += [taken(one.type.storage) for one in text.outputs if isinstance(one, Fetched)]
+        types += [taken(one.type.storage) for one in text.outputs if isinstance(one, AtPlace)]
         types += [made(np.int64) for _ in text.numbered]
         for output in text.outputs:
             for array in _memory(text, output, self._schema, 0):
@@ -124,14 +124,14 @@ class _Variant(LoopVariant[LoopText]):
         return Passing(made, passing, text.schemas)
 
     def _values_by_place(self, text: LoopText) -> Sequence[npt.NDArray[Any]]:
-        """Return the columns of tables that the loop fetches."""
-        if self._fetched is None:
-            self._fetched = [
+        """Return the columns of tables that the loop reads at places."""
+        if self._by_place is None:
+            self._by_place = [
                 by_place(text.lookups[one.lookup], one.name)
                 for one in text.outputs
-                if isinstance(one, Fetched)
+                if isinstance(one, AtPlace)
             ]
-        return self._fetched
+        return self._by_place
 
 
 def longest_loop(
@@ -182,7 +182,7 @@ def _memory(
         if not output.copied:
             return None, None
         storage, nullable = schema.fields[output.column].type.storage, text.nullable
-    elif isinstance(output, Fetched):
+    elif isinstance(output, AtPlace):
         storage, nullable = output.type.storage, False
     else:
         storage, nullable = output.type.storage, output.nullable

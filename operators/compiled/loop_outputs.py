@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...transport.wire.types import DataType
     from .table_lookup import TableLookup
 
-__all__ = ["Computed", "Fetched", "LookedUp", "Output", "Passed", "by_place", "may_be_fetched"]
+__all__ = ["AtPlace", "Computed", "LookedUp", "Output", "Passed", "by_place", "may_be_at_place"]
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class LookedUp:
 
 
 @dataclass(frozen=True)
-class Fetched:
-    """An output column of a table that the loop itself fetches, by the place of the row's key.
+class AtPlace:
+    """An output column of a table that the loop itself reads, at the place of the row's key.
 
     Keys are found by distance there, and no value is null; `type` is that of the column.
     """
@@ -57,11 +57,11 @@ class Fetched:
     type: DataType
 
 
-Output: TypeAlias = Passed | Computed | LookedUp | Fetched
+Output: TypeAlias = Passed | Computed | LookedUp | AtPlace
 
 
-def may_be_fetched(lookup: TableLookup, name: str) -> bool:
-    """Whether a loop can fetch a column of a table: numbers without nulls, one for each place."""
+def may_be_at_place(lookup: TableLookup, name: str) -> bool:
+    """Whether a loop can read a column of a table at a place: numbers without nulls, one for each place."""
     if not lookup.is_dense or not lookup.filters:
         return False
     added = rows_of(lookup).added
@@ -71,7 +71,7 @@ def may_be_fetched(lookup: TableLookup, name: str) -> bool:
 
 
 def by_place(lookup: TableLookup, name: str) -> npt.NDArray[Any]:
-    """Return the values of a column that is fetched, by the places of `UniqueRows.slots`."""
+    """Return the values of such a column, by the places of `UniqueRows.slots`."""
     rows = rows_of(lookup)
     assert rows.added is not None
     return rows.added.column(name).data[np.maximum(rows.slots, 0)]

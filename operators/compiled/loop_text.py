@@ -15,7 +15,7 @@ moves on only if the row is kept. So the loop has no branch that depends on the 
     times, times_out  int64 (rows,), or empty: event times
     c0, o0, m0        data of an input column, its offsets if it is text, validity if nullable
     x0, y0, z0        of a table: slots, keys and their offsets if they are text; see `UniqueRows`
-    q0                values of a table's column that the loop fetches, by the places of `x0`
+    q0                values of a table's column that the loop reads at places: those of `x0`
     r0                int64 (rows,): the number of the table's row for each row that is kept
     d0, n0            data of a computed column, validity if it may be null
 """
@@ -38,7 +38,7 @@ from ..expressions.evaluation import Environment
 from ..expressions.kernels.type_rules import is_text
 from ..transforms import FilterExpression, MapExpressions
 from .coded_texts import CodedParts
-from .loop_outputs import Computed, Fetched, LookedUp, Output, Passed, may_be_fetched
+from .loop_outputs import AtPlace, Computed, LookedUp, Output, Passed, may_be_at_place
 from .table_lookup import TableLookup
 
 if TYPE_CHECKING:
@@ -336,9 +336,9 @@ class ChainWriter:
         outputs: list[Output] = []
         for field, made in zip(schema, self.columns.values(), strict=True):
             if isinstance(made, LookedUp):
-                is_fetched = may_be_fetched(self.lookups[made.lookup], made.name)
-                fetched = Fetched(made.lookup, made.name, field.type)
-                outputs.append(fetched if is_fetched else made)
+                is_at_place = may_be_at_place(self.lookups[made.lookup], made.name)
+                at_place = AtPlace(made.lookup, made.name, field.type)
+                outputs.append(at_place if is_at_place else made)
                 continue
             if isinstance(made, int):
                 outputs.append(Passed(made, self._is_copied(made)))
@@ -415,7 +415,7 @@ class ChainWriter:
                     stores.append(f"d{number}[{place}] = c{output.column}[i]")
                     if self.body.nullable:
                         stores.append(f"n{number}[{place}] = m{output.column}[i]")
-            elif isinstance(output, Fetched):
+            elif isinstance(output, AtPlace):
                 stores.append(f"d{number}[{place}] = q{number}[{self.places[output.lookup]}]")
             elif isinstance(one, Code) and isinstance(output, Computed):
                 stores.append(f"d{number}[{place}] = {one.value}")
@@ -459,10 +459,10 @@ class ChainWriter:
 
     def _arguments(self, outputs: Sequence[Output], numbered: Sequence[int]) -> list[str]:
         names = ["rows", "counts", "selected", "times", "times_out", *self.inputs()]
-        names += [f"q{number}" for number, one in enumerate(outputs) if isinstance(one, Fetched)]
+        names += [f"q{number}" for number, one in enumerate(outputs) if isinstance(one, AtPlace)]
         names += [f"r{number}" for number in numbered]
         for number, output in enumerate(outputs):
-            if isinstance(output, Fetched):
+            if isinstance(output, AtPlace):
                 names.append(f"d{number}")
             elif isinstance(output, Computed) or (isinstance(output, Passed) and output.copied):
                 names.append(f"d{number}")

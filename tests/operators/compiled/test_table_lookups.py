@@ -103,7 +103,7 @@ _NUMBERS = Schema.of(key="int64", weight="float64", rank="int32", large="bool", 
 def test_numbers_of_keys_that_lie_close_together_are_those_of_their_rows(
     keys: tuple[int, ...], how: How
 ) -> None:
-    """The loop fetches them by the key's place; `name`, and all where a row may lack, it cannot."""
+    """The loop reads them at the key's place; `name`, and all where a row may lack, it cannot."""
     table = BroadcastTable(TableJoin((("i32", "key"),), how=how), instance_context())
     values = (
         keys,
