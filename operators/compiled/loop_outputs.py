@@ -61,7 +61,7 @@ Output: TypeAlias = Passed | Computed | LookedUp | AtPlace
 
 
 def may_be_at_place(lookup: TableLookup, name: str) -> bool:
-    """Whether a loop can read a column of a table at a place: numbers without nulls, one for each place."""
+    """Whether a loop can read a column of a table so: it has numbers, and no nulls."""
     if not lookup.is_dense or not lookup.filters:
         return False
     added = rows_of(lookup).added
