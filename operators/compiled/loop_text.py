@@ -256,12 +256,13 @@ class ChainWriter:
         if is_text(key.kind):
             found = self._find_text(lookup, key.value, number)
         elif lookup.is_dense:
-            distance = f"np.uint64(np.int64({key.value})) - least{number}"
-            place = f"min({distance}, others{number})"
+            place = f"np.uint64(np.int64({key.value})) - least{number}"
             if key.valid:
                 place = f"{place} if {key.valid} else others{number}"
+            if not lookup.place_tells:
+                place = f"min({place}, others{number})"
             place = self.places[number] = self.body.let(place)
-            found = f"np.int64(x{number}[{place}])"
+            found = f"np.int64(x{number}[{self._place(number)}])"
         else:
             find = self.body.helper("row_of_integer")
             found = f"{find}(np.int64({key.value}), x{number}, y{number})"
@@ -271,12 +272,12 @@ class ChainWriter:
         found = self.body.let(found)
         self.lookups.append(lookup)
         if lookup.filters:
-            is_anti = lookup.join.how == "anti"
-            if lookup.is_without_gaps:  # the place tells it, without a look at the slots
-                passes = f"{self.places[number]} {'==' if is_anti else '<'} others{number}"
+            if lookup.place_tells:
+                place = self.places[number]
+                there, missing = f"{place} < others{number}", f"{place} >= others{number}"
             else:
-                passes = f"{found} < 0" if is_anti else f"{found} >= 0"
-            self._let_pass(passes)
+                there, missing = f"{found} >= 0", f"{found} < 0"
+            self._let_pass(missing if lookup.join.how == "anti" else there)
             self.rows_found.append(found)
         else:  # the table's row of nulls stands before all others
             self.rows_found.append(f"max({found}, np.int64(-1)) + np.int64(1)")
@@ -285,6 +286,10 @@ class ChainWriter:
         assert lookup.table is not None
         for name in lookup.join.right_names(lookup.table.names):
             self.columns[name] = LookedUp(number, name)
+
+    def _place(self, number: int) -> str:
+        """Return the text of a place in the slots, also for a key that has no place of its own."""
+        return f"min({self.places[number]}, others{number})"
 
     def _find_text(self, lookup: TableLookup, at: str, number: int) -> str:
         """Return the text that finds the row of the table by the text of a column."""
@@ -416,7 +421,7 @@ class ChainWriter:
                     if self.body.nullable:
                         stores.append(f"n{number}[{place}] = m{output.column}[i]")
             elif isinstance(output, AtPlace):
-                stores.append(f"d{number}[{place}] = q{number}[{self.places[output.lookup]}]")
+                stores.append(f"d{number}[{place}] = q{number}[{self._place(output.lookup)}]")
             elif isinstance(one, Code) and isinstance(output, Computed):
                 stores.append(f"d{number}[{place}] = {one.value}")
                 if output.nullable:

@@ -54,9 +54,12 @@ class TableLookup:
         return self.rows is not None and self.rows.is_dense
 
     @property
-    def is_without_gaps(self) -> bool:
-        """Whether each key between the least and the greatest is there; see `UniqueRows`."""
-        return self.rows is not None and self.rows.is_without_gaps
+    def place_tells(self) -> bool:
+        """Whether rows are kept or left out by the distance of their key alone, without the slots.
+
+        It then need not be within them for a row that is left out.
+        """
+        return self.filters and self.rows is not None and self.rows.is_without_gaps
 
     @property
     def key_bytes(self) -> int | None:
