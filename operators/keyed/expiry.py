@@ -248,12 +248,12 @@ def _start(self: Any, keyed: KeyedStore, ttl_ns: int, moment: Moment) -> None:
 
 
 def _fresh(method: Callable[..., Any], *, writes: bool) -> Callable[..., Any]:
-    def call(self: Any, *arguments: Any) -> Any:
+    def call(self: Any, *arguments: Any, **named: Any) -> Any:
         slot = self._cursor[0]
         if slot is not None and self.expiry.is_expired(slot):
             self.clear()
-        result = method(self, *arguments)
-        if writes and arguments[-1:] != (None,):
+        result = method(self, *arguments, **named)
+        if writes and None not in (*arguments[-1:], *named.values()):
             self.expiry.note_write(slot)
         return result
 

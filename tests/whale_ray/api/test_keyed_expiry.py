@@ -192,6 +192,24 @@ def test_without_event_times_the_clock_tells() -> None:
     assert [note[0] for note in process.notes] == [1, 1, 0]
 
 
+def test_arguments_may_be_named() -> None:
+    class Named(whale.KeyedProcess):
+        last = state.value("int64", ttl="10 seconds")
+        count = state.count(ttl="10 seconds")
+
+        def on_row(self, row: Any, out: Any) -> None:
+            self.count.add(amount=2)
+            before = self.last.get(default=-1)
+            self.last.set(value=row.n)
+            out.emit_row(before=before, count=self.count.get())
+
+    topology = whale.Topology("named")
+    rows = topology.source(whale.sources.iterable([{"k": 1, "n": n} for n in (7, 8)]), id="rows")
+    rows.key_by("k").process(Named, id="named").sink(whale.sinks.collect(), id="out")
+    found = whale.run(topology).results("out").preview()
+    assert found == [{"before": -1, "count": 2}, {"before": 7, "count": 4}]
+
+
 def test_columns_forget_too() -> None:
     class Columns(whale.KeyedProcess):
         spent = state.sum("int64", ttl="10 seconds")
