@@ -11,12 +11,12 @@ import builtins
 import math
 import re
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..expressions.function_parts import outer_values
 
-__all__ = ["is_of_the_loop", "pythons_function", "without_value"]
+__all__ = ["forms_of", "is_of_the_loop", "pythons_function", "without_value"]
 
 _OF_THE_LOOP = re.compile(
     r"_(start|slots?|times|limits|emitted|bits|template|left|count|at|before|amount|total|new|old"
@@ -29,6 +29,26 @@ _SCOPES = (ast.Lambda, ast.FunctionDef, ast.ListComp, ast.SetComp, ast.DictComp,
 def is_of_the_loop(name: str) -> bool:
     """Return whether the loop around a body uses the name itself."""
     return _OF_THE_LOOP.fullmatch(name) is not None
+
+
+def forms_of(kind: str, method: str) -> Mapping[int, str]:
+    """Return how a method of a handle is written, by the number of its arguments.
+
+    Args:
+        kind: of the declaration.
+        method: of the handle.
+    """
+    match method:
+        case "set":
+            return {1: "set(x)"}
+        case "add" if kind in ("count", "sum"):
+            return {0: "add()", 1: "add(x)"}
+        case "add":
+            return {1: "add(x)"}
+        case "get" if kind in ("min", "max", "value"):
+            return {0: "get()", 1: "get(default)"}
+        case _:
+            return {0: f"{method}()"}
 
 
 def pythons_function(node: ast.expr, function: Callable[..., Any]) -> Any:

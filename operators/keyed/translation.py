@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 from ...configs.errors import TopologyError
 from ...state.declarations import StateDeclaration
-from .method_names import is_of_the_loop, pythons_function, without_value
+from .method_names import forms_of, is_of_the_loop, pythons_function, without_value
 
 __all__ = ["DONE", "FIRE", "LEFT", "Translation", "translate"]
 
@@ -187,9 +187,9 @@ class _Translator(ast.NodeTransformer):
         name = self._handle(target.value)
         if name is None:
             return self.generic_visit(node)
-        if target.attr not in _METHODS or call.keywords:
+        if target.attr not in _METHODS:
             self._refuse(node, f"self.{name}.{target.attr} is not compiled")
-        given = ast.unparse(self.visit(call.args[0])) if call.args else "1"
+        given = self._argument(call, name, target.attr) or "1"
         if target.attr == "clear":
             return self._statements(self._clear(node, name))
         return self._statements(self._change(node, name, target.attr, given))
@@ -202,19 +202,14 @@ class _Translator(ast.NodeTransformer):
             self._refuse(node, "return inside a loop is not compiled")
         return ast.Continue()
 
-    def visit_For(self, node: ast.For) -> Any:
+    def visit_For(self, node: ast.For | ast.While) -> Any:
         """Note that what is inside may be repeated."""
-        return self._repeated(node)
-
-    def visit_While(self, node: ast.While) -> Any:
-        """Note that what is inside may be repeated."""
-        return self._repeated(node)
-
-    def _repeated(self, node: ast.AST) -> Any:
         self._loops += 1
         visited = self.generic_visit(node)
         self._loops -= 1
         return visited
+
+    visit_While = visit_For  # noqa: N815  # a name of `ast`
 
     # -- expressions --------------------------------------------------------------------------
 
@@ -223,11 +218,11 @@ class _Translator(ast.NodeTransformer):
         target = node.func
         name = self._handle(target.value) if isinstance(target, ast.Attribute) else None
         if isinstance(target, ast.Attribute) and name is not None:
-            if target.attr not in ("get", "get_ns") or node.keywords or len(node.args) > 1:
+            if target.attr not in ("get", "get_ns"):
                 self._refuse(node, f"self.{name}.{target.attr} has no value in compiled code")
             value = f"_read(_f{self._number(name)}[_slot])"
-            if node.args and self._declared[name].kind in ("min", "max", "value"):
-                default = ast.unparse(self.visit(node.args[0]))
+            default = self._argument(node, name, target.attr)
+            if default is not None:
                 value = f"({value} if {self._exists(name)} else {default})"
             return self._expression(value)
         if self._is_emit(node):
@@ -307,6 +302,16 @@ class _Translator(ast.NodeTransformer):
         self._refuse(node, "global is not compiled: keep values in declared state")
 
     # -- pieces of source ---------------------------------------------------------------------
+
+    def _argument(self, call: ast.Call, name: str, method: str) -> str | None:
+        """Return the source of the argument of a handle's method, None if it is given none."""
+        forms = forms_of(self._declared[name].kind, method)
+        starred = any(isinstance(one, ast.Starred) for one in call.args)
+        if starred or call.keywords or len(call.args) not in forms:
+            self._refuse(
+                call, f"self.{name}.{method} is compiled only as {' or '.join(forms.values())}"
+            )
+        return ast.unparse(self.visit(call.args[0])) if call.args else None
 
     def _change(self, node: ast.AST, name: str, method: str, given: str) -> list[str]:
         """Return the source of `add` or `set`."""

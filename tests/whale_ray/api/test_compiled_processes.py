@@ -290,9 +290,19 @@ def passes_row_on(self: Any, row: Any, out: Any) -> None:
     abs(row)
 
 
+def sets_nothing(self: Any, row: Any, out: Any) -> None:
+    self.seen.set()
+
+
+def adds_twice(self: Any, row: Any, out: Any) -> None:
+    self.seen.add(1, row.n)
+
+
 @pytest.mark.parametrize(
     ("method", "message"),
     [
+        (sets_nothing, "self.seen.set is compiled only as set(x)"),
+        (adds_twice, "self.seen.add is compiled only as add() or add(x)"),
         (emits_in_a_loop, "one emit_row for each row, or remove @whale.compiled"),
         (asks_for_none, "ask .exists of a handle, or fill columns before"),
         (uses_uint64, "self.big keeps uint64, which is not compiled: declare int64"),
@@ -305,7 +315,9 @@ def passes_row_on(self: Any, row: Any, out: Any) -> None:
 )
 def test_what_is_not_compiled_is_refused_with_its_line(method: Any, message: str) -> None:
     with pytest.raises(TopologyError) as caught:
-        compiled_class(method, text=state.value("string"), big=state.sum("uint64"))
+        compiled_class(
+            method, text=state.value("string"), big=state.sum("uint64"), seen=state.count()
+        )
     assert str(caught.value).startswith("Bad.on_row is compiled, and in line ")
     assert str(caught.value).endswith(message)
 
