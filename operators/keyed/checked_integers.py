@@ -44,6 +44,8 @@ def _note(context: Any, builder: Any, left: Any, beyond: Any) -> None:
 
 def _is_signed(kind: Any) -> bool:
     """Whether numba computes with it in signed 64 bits."""
+    if isinstance(kind, types.IntEnumMember):
+        kind = kind.dtype
     if isinstance(kind, types.Integer):
         return bool(kind.signed or kind.bitwidth < 64)
     return isinstance(kind, types.Boolean)
@@ -82,15 +84,23 @@ def _checked(function: Callable[[Any, Any], Any], operation: str) -> Any:
 def _as_numba_does(
     typing: Any, function: Any, first: Any, second: Any, left: Any, beyond: Any = None
 ) -> Any:
-    """Return what an intrinsic returns that computes as numba, and notes where `beyond` says so."""
+    """Return what an intrinsic returns that computes as numba, and notes where `beyond` says so.
+
+    It takes the operands as they are, not as `function` does: of two ways to compute for the same
+    types numba would take the one that it has met last, also in loops that it compiles later.
+    """
     found = _as_numba_types(typing, function, first, second)
+    given = types.unliteral(first), types.unliteral(second)
 
     def compute(context: Any, builder: Any, _: Any, args: Any) -> Any:
         if beyond is not None:
             _note(context, builder, args[2], beyond(builder, *args[:2]))
-        return context.get_function(function, found)(builder, args[:2])
+        operands = [
+            context.cast(builder, *one) for one in zip(args[:2], given, found.args, strict=True)
+        ]
+        return context.get_function(function, found)(builder, operands)
 
-    return found.return_type(*found.args, left), compute
+    return found.return_type(*given, left), compute
 
 
 def _divided(typing: Any, first: Any, second: Any, left: Any) -> Any:
@@ -157,12 +167,13 @@ def _negated(typing: Any, value: Any, left: Any) -> Any:
             return builder.extract_value(both, 0)
 
         return types.int64(types.int64, left), checked
-    found = _as_numba_types(typing, operator.neg, value)
+    found, given = _as_numba_types(typing, operator.neg, value), types.unliteral(value)
 
     def as_numba_does(context: Any, builder: Any, _: Any, args: Any) -> Any:
-        return context.get_function(operator.neg, found)(builder, args[:1])
+        operand = context.cast(builder, args[0], given, found.args[0])
+        return context.get_function(operator.neg, found)(builder, [operand])
 
-    return found.return_type(*found.args, left), as_numba_does
+    return found.return_type(given, left), as_numba_does
 
 
 def _read(_: Any, value: Any) -> Any:

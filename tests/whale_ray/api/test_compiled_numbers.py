@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,18 @@ def moves(self: Any, row: Any, out: Any) -> None:
     out.emit_row(a=row.n << row.b)
 
 
+class Factor(IntEnum):
+    TWO = 2
+
+
+def multiplies_by_a_constant(self: Any, row: Any, out: Any) -> None:
+    out.emit_row(a=row.n * row.n + row.b * Factor.TWO)
+
+
+def doubles(self: Any, row: Any, out: Any) -> None:
+    out.emit_row(a=row.n * Factor.TWO)
+
+
 GOOD = {"n": 9, "u": 0, "b": 2, "f": 3.0, "c": 0}
 
 
@@ -131,6 +144,8 @@ GOOD = {"n": 9, "u": 0, "b": 2, "f": 3.0, "c": 0}
         (powers, "int64", 81, {"b": -1}),
         (powers, "int64", 81, {"n": -3, "b": 40}),
         (squares, "int64", 81, {"n": 3_037_000_500}),
+        (multiplies_by_a_constant, "int64", 85, {"n": 3_037_000_500}),
+        (doubles, "int64", 18, {"n": 2**62}),
         (moves, "int64", 36, {"n": 1, "b": 63}),
         (moves, "int64", 36, {"n": -1, "b": 64}),
         (moves, "int64", 36, {"b": -1}),
