@@ -17,6 +17,7 @@ are compiled themselves.
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import math
 import textwrap
@@ -272,12 +273,13 @@ class _Translator(ast.NodeTransformer):
         return self._call("_negated", node.operand)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
-        """Write `name += value` as `name = name + value`."""
-        if not isinstance(node.target, ast.Name):
+        """Write `name += value` as `name = name + value`, and so of `values[at]`."""
+        if not isinstance(node.target, ast.Name | ast.Subscript):
             return self.generic_visit(node)
-        before = ast.Name(node.target.id, ast.Load())
+        before = copy.deepcopy(node.target)
+        before.ctx = ast.Load()
         value = self.visit(ast.BinOp(before, node.op, node.value))
-        return ast.Assign([node.target], value)
+        return ast.Assign([self.visit(node.target)], value)
 
     def visit_Constant(self, node: ast.Constant) -> Any:
         """Refuse None, which numba compares to a number without complaint."""
@@ -308,9 +310,8 @@ class _Translator(ast.NodeTransformer):
         forms = forms_of(self._declared[name].kind, method)
         starred = any(isinstance(one, ast.Starred) for one in call.args)
         if starred or call.keywords or len(call.args) not in forms:
-            self._refuse(
-                call, f"self.{name}.{method} is compiled only as {' or '.join(forms.values())}"
-            )
+            only = " or ".join(forms.values())
+            self._refuse(call, f"self.{name}.{method} is compiled only as {only}")
         return ast.unparse(self.visit(call.args[0])) if call.args else None
 
     def _change(self, node: ast.AST, name: str, method: str, given: str) -> list[str]:

@@ -110,6 +110,12 @@ def squares(self: Any, row: Any, out: Any) -> None:
     out.emit_row(a=row.n**2)
 
 
+def squares_in_a_list(self: Any, row: Any, out: Any) -> None:
+    values = [row.n, 1]
+    values[row.b - 2] *= row.n
+    out.emit_row(a=values[0])
+
+
 def moves(self: Any, row: Any, out: Any) -> None:
     out.emit_row(a=row.n << row.b)
 
@@ -144,6 +150,7 @@ GOOD = {"n": 9, "u": 0, "b": 2, "f": 3.0, "c": 0}
         (powers, "int64", 81, {"b": -1}),
         (powers, "int64", 81, {"n": -3, "b": 40}),
         (squares, "int64", 81, {"n": 3_037_000_500}),
+        (squares_in_a_list, "int64", 81, {"n": 3_037_000_500}),
         (multiplies_by_a_constant, "int64", 85, {"n": 3_037_000_500}),
         (doubles, "int64", 18, {"n": 2**62}),
         (moves, "int64", 36, {"n": 1, "b": 63}),
