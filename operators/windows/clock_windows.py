@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,10 +15,14 @@ from ..portions import exhaust
 from ..process import InstanceContext, Output
 from ..snapshots import StateChunk
 from .aggregate_windows import AggregateWindows
+from .grouping import SLICE
 from .slices import ClockSlices
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from .dumped_groups import DumpedGroups
+    from .group_state import GroupState
 
     Int64s = npt.NDArray[np.int64]
 
@@ -41,6 +45,8 @@ class ClockWindows(AggregateWindows):
         super().open(context)
         self._event_watermark_ns = context.watermark_ns
         self._watermark_ns = WATERMARK_NONE
+        self._loaded: list[tuple[int, list[Int64s]]] = []  # clocks, and the nodes of their groups
+        self._ahead: Int64s | None = None  # the nodes whose windows have ended before
 
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Add rows to the groups of now."""
@@ -50,6 +56,7 @@ class ClockWindows(AggregateWindows):
     def portions(self, watermark_ns: int | None, out: Output) -> Iterator[None]:
         """Note what the event times of results must not lie behind; emit all at the end."""
         if watermark_ns is None:
+            self._reach_together(out)
             yield from super().portions(None, out)
         else:
             self._event_watermark_ns = watermark_ns
@@ -84,17 +91,41 @@ class ClockWindows(AggregateWindows):
         yield from super().dump(nodes)
 
     def load(self, batch: Batch) -> None:
-        """See `Process.load`; of several clocks the one that is behind counts.
-
-        Windows that end together may then end once more for some groups, but for none never.
-        """
-        if _CLOCK not in batch.schema:
-            super().load(batch)
+        """See `Process.load`; of several clocks the one that is behind counts at first."""
+        if _CLOCK in batch.schema:
+            self._loaded.append((int(batch.column(_CLOCK).data[0]), []))
+            self._watermark_ns = min(clock_ns for clock_ns, _ in self._loaded)
             return
-        reached_ns = int(batch.column(_CLOCK).data[0])
-        if self._watermark_ns != WATERMARK_NONE:
-            reached_ns = min(self._watermark_ns, reached_ns)
-        self._watermark_ns = reached_ns
+        super().load(batch)
+        if self._loaded and SLICE in batch.schema and self._asked.keys:
+            self._loaded[-1][1].append(np.unique(self._context.nodes_of(batch, self._asked.keys)))
+
+    def _reach_together(self, out: Output) -> None:
+        """Let all groups that were loaded be where the foremost of their clocks was.
+
+        Windows that had ended by some of these clocks only end for the groups of the others. In
+        update mode their end emits nothing, and all that has changed is still to be emitted.
+        """
+        loaded, self._loaded = self._loaded, []
+        clocks_ns = {clock_ns for clock_ns, _ in loaded if clock_ns > self._watermark_ns}
+        for clock_ns in sorted(clocks_ns) if self._asked.output_mode == "append" else ():
+            ahead = [one for at_ns, nodes in loaded if at_ns >= clock_ns for one in nodes]
+            self._ahead = np.concatenate(ahead) if ahead else None
+            exhaust(super().portions(clock_ns, out))
+        self._ahead = None
+
+    def _emit_rows_of(
+        self,
+        groups: GroupState | DumpedGroups,
+        slots: Int64s,
+        keys_of: Callable[[Int64s], Batch],
+        windows: Int64s,
+        out: Output,
+    ) -> Iterator[int]:
+        if self._ahead is not None and len(slots):
+            kept = ~np.isin(self._context.nodes_of(keys_of(slots), self._asked.keys), self._ahead)
+            slots, windows = slots[kept], windows[kept]
+        yield from super()._emit_rows_of(groups, slots, keys_of, windows, out)
 
     def _first_end_ns(self) -> int:
         """Return when the next window ends that has rows; later than `LATEST_NS` if none does."""
@@ -104,6 +135,8 @@ class ClockWindows(AggregateWindows):
 
     def _reach(self, now_ns: int, out: Output) -> None:
         """Let the clock be at a time."""
+        if self._loaded:
+            self._reach_together(out)
         now_ns = max(now_ns, self._watermark_ns + 1)
         assert isinstance(self._slices, ClockSlices)
         self._slices.now_ns = now_ns

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -109,7 +110,7 @@ def test_windows_that_end_together_after_a_restart_have_the_latest_event_time():
         clock.advance(10 * US)
         process = ClockWindows(asked)
         process.open(context)
-        process.on_batch(batch_of([model.Event(time_ns, 1, 1, 0.5, "text")]), Emitted())
+        process.on_batch(batch_of([model.Event(time_ns, time_ns, 1, 0.5, "text")]), Emitted())
         kept += process.dump(np.arange(context.virtual_nodes))
     process, out = ClockWindows(asked), Emitted()
     process.open(context)
@@ -161,7 +162,7 @@ def test_a_window_that_has_ended_ends_once_though_its_rows_move(pauses_us, slide
 
 
 def test_a_window_ends_once_though_another_worker_had_no_rows_for_long():
-    """Of clocks whose groups are put together the one that is behind counts: none is, idle."""
+    """An idle clock is where the others are, though no row has told it the time."""
     window = TimeWindow("", 10 * US, 5 * US, 0, by_clock=True)
     asked, clock = Aggregation(("key",), window, AGGREGATES), VirtualClock(0)
     context = dataclasses.replace(instance_context(operator_id="windows"), clock=clock)
@@ -185,4 +186,31 @@ def test_a_window_ends_once_though_another_worker_had_no_rows_for_long():
         (0, 10 * US, 0),
         (5 * US, 15 * US, 12),
         (10 * US, 20 * US, 12),
+    ]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_window_that_has_ended_on_one_worker_only_ends_once_for_each_key(order):
+    window = TimeWindow("", 10 * US, 5 * US, 0, by_clock=True)
+    asked, clock = Aggregation(("key",), window, AGGREGATES), VirtualClock(7 * US)
+    keyed = instance_context(operator_id="windows")
+    context = dataclasses.replace(keyed, clock=clock, keys=(("key",),))
+    workers, both, out = [ClockWindows(asked) for _ in order], ClockWindows(asked), Emitted()
+    for process in (*workers, both):
+        process.open(context)
+    for key, process in enumerate(workers):
+        process.on_batch(batch_of([model.Event(0, key, 1, 0.5, "text")]), out)
+    clock.advance(4 * US)
+    workers[1].on_deadline(clock.wall_ns(), out)
+    for number in order:
+        workers[number].seal(1)
+        for batch in workers[number].dump(np.arange(context.virtual_nodes)):
+            both.load(batch)
+    both.on_deadline(clock.wall_ns(), out)
+    both.close(out)
+    assert sorted((*bounds(row), row["key"]) for row in out.rows) == [
+        (0, 10 * US, 0),
+        (0, 10 * US, 1),
+        (5 * US, 15 * US, 0),
+        (5 * US, 15 * US, 1),
     ]
