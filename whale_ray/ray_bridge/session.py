@@ -313,9 +313,12 @@ def _initialize(what: str, **options: Any) -> None:
         with _keeping_sigterm_handler():
             ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
     except BaseException as error:
+        is_interrupted = not isinstance(error, Exception | SystemExit)
+        # Ray ends the raylet, whose agents are then no more found among our descendants.
+        started = _of_cluster(before) if is_interrupted else set()
         ray.shutdown()
-        if not isinstance(error, Exception | SystemExit):
-            _kill_half_started(before)
+        if is_interrupted:
+            _kill_half_started(started | _of_cluster(before))
             raise
         raise ResourceError(explain_failure(what, error)) from error
 
@@ -338,20 +341,29 @@ def _keeping_sigterm_handler() -> Iterator[None]:
         utils.set_sigterm_handler = take
 
 
-def _kill_half_started(before: set[psutil.Process]) -> None:
+def _of_cluster(before: set[psutil.Process]) -> set[psutil.Process]:
+    """Return Ray's processes that are our children since then, and all that these have started."""
+    import psutil
+    import ray
+
+    home, found = os.path.dirname(ray.__file__), set()
+    for child in set(psutil.Process().children()) - before:
+        with suppress(psutil.Error):  # the process has ended
+            if any(word.startswith(home) for word in child.cmdline()):
+                found |= {child, *child.children(recursive=True)}
+    return found
+
+
+def _kill_half_started(processes: set[psutil.Process]) -> None:
     """Kill the processes of a cluster whose start was interrupted: Ray has not recorded them yet.
 
     They would end with this process, but children that they are just starting would not.
     """
     import psutil
-    import ray
 
-    home = os.path.dirname(ray.__file__)
-    for child in set(psutil.Process().children()) - before:
-        with suppress(psutil.Error):  # the process has ended
-            if any(word.startswith(home) for word in child.cmdline()):
-                for process in (*child.children(recursive=True), child):
-                    process.kill()
+    for process in processes:
+        with suppress(psutil.Error):
+            process.kill()
 
 
 def _release(name: str) -> None:

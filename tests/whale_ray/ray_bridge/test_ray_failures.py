@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+
+import psutil
+import pytest
+import ray
+
+from tests.runs import await_ends
+from whale_ray.ray_bridge import session
 from whale_ray.ray_bridge.failures import explain_failure
 
 MISMATCH = """Version mismatch: The cluster was started with:
@@ -63,3 +72,32 @@ def test_anything_else_in_one_line() -> None:
         "a new Ray did not start: Failed to start GCS; "
         "`whale-ray doctor` tells what this machine offers"
     )
+
+
+def test_an_interrupted_start_leaves_no_process_of_a_cluster_that_ray_has_ended(
+    monkeypatch: pytest.MonkeyPatch, no_leaks: None
+) -> None:
+    """An agent that the raylet has just started is found though Ray ends the raylet first."""
+    home = os.path.dirname(ray.__file__)
+    raylets = []
+
+    def begin(**_: object) -> None:
+        script = "sleep 1000 >/dev/null & echo $!; wait"
+        raylet = subprocess.Popen(
+            ["sh", "-c", script, f"{home}/raylet"], stdout=subprocess.PIPE, text=True
+        )
+        assert raylet.stdout is not None
+        raylets.append((raylet, psutil.Process(int(raylet.stdout.readline()))))
+        raise KeyboardInterrupt
+
+    def end() -> None:
+        for raylet, _ in raylets:
+            raylet.kill()
+            raylet.communicate()
+
+    monkeypatch.setattr(ray, "init", begin)
+    monkeypatch.setattr(ray, "shutdown", end)
+    with pytest.raises(KeyboardInterrupt):
+        session._initialize("a Ray of its own")
+    ((_, agent),) = raylets
+    assert not await_ends([agent], 10)
