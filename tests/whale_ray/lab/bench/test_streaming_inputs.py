@@ -130,3 +130,22 @@ def test_mapped_files_have_the_columns_that_any_workload_reads(inputs: InputFile
     assert ends[-1] == len(texts)
     found = [texts[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
     assert found == wanted["extra"].to_pylist()
+
+
+def test_coded_files_have_the_same_texts_as_codes(inputs: InputFiles) -> None:
+    folder = inputs.folder
+    workloads = [workload_named("Yahoo, views per campaign")]
+    map_streams(folder, workloads, "coded")
+    map_for_flink(folder, workloads, "coded")
+    with pa.memory_map(str(arrow_path(folder, "events", "coded"))) as file:
+        coded = pa.ipc.open_file(file).read_all()
+    wanted = pq.read_table(stream_path(folder, "events"), columns=coded.column_names)
+    are_coded = [name for name in wanted.column_names if pa.types.is_dictionary(coded[name].type)]
+    assert are_coded == ["ad_id", "event_type"]
+    assert coded.cast(wanted.schema).equals(wanted)
+    codes = np.fromfile(column_path(folder, "events", "event_type", "codes"), "<i8")
+    texts = column_path(folder, "events", "event_type.dictionary", "texts").read_text()
+    ends = np.fromfile(column_path(folder, "events", "event_type.dictionary", "ends"), "<i8")
+    begins = [0, *ends.tolist()]
+    found = [texts[begins[code] : begins[code + 1]] for code in codes.tolist()]
+    assert found == wanted["event_type"].to_pylist()
