@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -22,6 +22,8 @@ from .side_input import SideInput
 BLOCKED_POLL_NS = 1_000_000
 """How soon a full ring is tried again, should its reader's ring of the doorbell have been lost."""
 
+_log = logging.getLogger(__name__)
+
 
 def close_all(closings: Iterable[Callable[[], None]]) -> None:
     """Call all of them, whatever some of them raise; then raise the first of their errors."""
@@ -36,9 +38,11 @@ def close_all(closings: Iterable[Callable[[], None]]) -> None:
 
 
 def close_after_error(closings: Iterable[Callable[[], None]]) -> None:
-    """Call all of them as an error is raised: that is told, and not what some of them raise."""
-    with suppress(Exception):
+    """Call all of them as an error is raised, which is told; what they raise is logged."""
+    try:
         close_all(closings)
+    except Exception as error:  # noqa: BLE001  # of a user's class
+        _log.warning("whale-ray: after an error, which is told, closing failed, too: %r", error)
 
 
 class StageTask:

@@ -206,6 +206,8 @@ def test_a_window_that_has_ended_on_one_worker_only_ends_once_for_each_key(order
         workers[number].seal(1)
         for batch in workers[number].dump(np.arange(context.virtual_nodes)):
             both.load(batch)
+    due_ns = both.deadline_ns()
+    assert due_ns is not None and due_ns <= clock.wall_ns()  # at once
     both.on_deadline(clock.wall_ns(), out)
     both.close(out)
     assert sorted((*bounds(row), row["key"]) for row in out.rows) == [

@@ -64,9 +64,9 @@ def map_streams(folder: Path, workloads: Iterable[Workload], files: Files) -> No
         with pa.ipc.new_file(arrow_path(folder, stream, files), schema) as file:
             for batch in parquet.iter_batches(_BLOCK_ROWS, columns=columns):
                 arrays = {name: batch[name] for name in columns}
-                for name, texts_of_it in dictionaries.items():
-                    codes = pc.index_in(batch[name], texts_of_it)
-                    arrays[name] = pa.DictionaryArray.from_arrays(codes, texts_of_it)
+                for name, dictionary in dictionaries.items():
+                    codes = pc.index_in(batch[name], dictionary)
+                    arrays[name] = pa.DictionaryArray.from_arrays(codes, dictionary)
                 file.write_batch(pa.record_batch(arrays, schema=schema))
 
 
