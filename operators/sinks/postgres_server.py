@@ -61,17 +61,13 @@ def connect(dsn: str, what: str) -> Connection:
         OutputError: it refuses the login.
     """
     import psycopg
-    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    from psycopg.conninfo import make_conninfo
 
+    given = _checked_parts(dsn, what)
     try:
-        given = conninfo_to_dict(dsn)
-        timeout_s = int(given.get("connect_timeout") or _CONNECT_TIMEOUT_S)
-        if timeout_s <= 0:
-            reason = f"connect_timeout={timeout_s} would wait without end: name seconds"
-            raise ValueError(reason)  # told as what libpq refuses
         ours = {name: value for name, value in _KEEPALIVE.items() if name not in given}
         # Text is sent as UTF-8, whatever the database has.
-        more = {**ours, "connect_timeout": timeout_s}
+        more = {**ours, "connect_timeout": given["connect_timeout"]}
         connection = psycopg.connect(make_conninfo(dsn, **more, client_encoding="utf8"))
         try:
             connection.execute(_WITHOUT_TIMEOUTS)
@@ -80,7 +76,7 @@ def connect(dsn: str, what: str) -> Connection:
             connection.close()
             raise
         return connection
-    except (psycopg.Error, ValueError) as error:
+    except psycopg.Error as error:
         reason = reason_of(error)
         is_lost = isinstance(error, psycopg.OperationalError)
         remedy = "start the server, or correct the dsn"
@@ -90,6 +86,43 @@ def connect(dsn: str, what: str) -> Connection:
         msg = f"{what}: no connection: {reason}; {remedy}"
         kind = ServerLostError if is_lost else OutputError
         raise kind(msg) from None  # the dsn, which may hold a password, stays out
+
+
+def _checked_parts(dsn: str, what: str) -> dict[str, Any]:
+    """Return what a dsn says, `connect_timeout` as an int.
+
+    Raises:
+        OutputError: it is none; what libpq says of it may be the password, and is not told.
+    """
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        given: dict[str, Any] = conninfo_to_dict(dsn)
+    except psycopg.Error:
+        raise _wrong(what, "the dsn is none of libpq's") from None
+    ports = [one for one in str(given.get("port") or "").split(",") if one]
+    if not all(one.strip().isdecimal() for one in ports):  # what follows the : of user:password/
+        raise _wrong(what, "the port of the dsn is no number")
+    if "://" in dsn and "@" in str(given.get("host")):  # what follows the first @ of a password
+        raise _wrong(what, "the dsn has two @")
+    timeout = str(given.get("connect_timeout") or _CONNECT_TIMEOUT_S)
+    timeout_s = int(timeout) if timeout.strip().isdecimal() else 0
+    if not timeout_s:
+        msg = (
+            f"{what}: no connection: connect_timeout={timeout} would wait without end, or is no"
+            " number: name seconds in the dsn"
+        )
+        raise OutputError(msg)
+    return {**given, "connect_timeout": timeout_s}
+
+
+def _wrong(what: str, reason: str) -> OutputError:
+    msg = (
+        f"{what}: no connection: {reason}; write postgresql://user:password@host/db, where signs"
+        " such as @, / and % are %40, %2F and %25, or host=… password='…' dbname=…"
+    )
+    return OutputError(msg)
 
 
 def wait_for_server(dsn: str, what: str) -> None:

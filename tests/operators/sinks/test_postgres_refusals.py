@@ -58,11 +58,11 @@ REFUSED: dict[str, tuple[Callable[[str], object], str]] = {
     ),
     "a dsn that is none": (
         lambda dsn: postgres("nonsense=word password=secret", "t").prepare("t", bounded=True),
-        "the Postgres table t: no connection: ",
+        "the Postgres table t: no connection: the dsn is none of libpq's; write ",
     ),
     "a wait without end": (
         lambda dsn: postgres(f"{dsn} connect_timeout=0", "t").prepare("t", bounded=True),
-        "no connection: connect_timeout=0 would wait without end: name seconds",
+        "no connection: connect_timeout=0 would wait without end, or is no number: name seconds",
     ),
     "a schema that is not there": (
         lambda dsn: postgres(dsn, "nowhere.t").prepare("t", bounded=True),
@@ -178,6 +178,23 @@ def test_what_cannot_be_is_refused_in_one_line(database: str, case: str) -> None
         assert ask(database, "SELECT count(*) FROM t") == [(0,)]
     assert staged_rows_left(database) == 0
     do(server_of(database), "DROP ROLE IF EXISTS guest")
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgres//user:secret@127.0.0.1:1/db",
+        "postgresql://user:secret%@127.0.0.1:1/db",
+        "postgresql://user:a@secret@127.0.0.1:1/db",
+        "postgresql://user:secret/a@127.0.0.1:1/db",
+        "host=127.0.0.1 port=1 password=a secret",
+        "host=127.0.0.1 port=secret",
+    ],
+)
+def test_a_password_with_signs_that_are_not_escaped_stays_out_of_the_error(dsn: str) -> None:
+    with pytest.raises(OutputError, match=r"the Postgres table t: no connection: .*%40") as error:
+        postgres(dsn, "t").prepare("t", bounded=True)
+    assert "secret" not in str(error.value)
 
 
 def server_of(dsn: str) -> str:
