@@ -25,6 +25,7 @@ from ..configs.errors import ResourceError, UsageError
 from ..configs.extras import explain_lack
 from ..transport import compiled_folder
 from .addresses import resolve_address
+from .excepthook import report_errors_under
 from .failures import explain_failure
 from .guard import refuse_while_importing
 from .tokens import provide_token
@@ -175,6 +176,7 @@ def connect_ray(
             else:
                 meanwhile()
                 _join(target, environment or {})
+            report_errors_under(_connection.lock)
             _connection.holders = 0
             _connection.started = target is None
             _connection.name = _name_of_connection()

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.long]
 WHALE_RAY = [sys.executable, "-m", "whale_ray.cli.main"]
 USER_CODE = Path(__file__).parents[1] / "user_code"
 COMMAND_TIMEOUT_S = 200
-END_TIMEOUT_S = 30
+END_TIMEOUT_S = 60
 NO_AGENT_YET = "No available agent to submit job"
 """What Ray answers to a job that is handed over before its agent, which gets 10 s, has started."""
 PORTS = (

@@ -105,7 +105,7 @@ def test_outputs_are_complete_and_the_next_job_finds_nothing_else(
     assert killed.returncode == -9, killed.stderr
     pids = [int(pid) for pid in killed.stdout.split()]
     assert len(pids) >= 2
-    assert psutil.wait_procs(living(pids), timeout=30)[1] == []
+    assert psutil.wait_procs(living(pids), timeout=60)[1] == []
     found = [values(folder / sink) for sink in SINKS]
     assert sorted(map(len, found)) == [OLD] * (2 - new) + [NEW] * new
     assert all(one == list(range(len(one))) for one in found)

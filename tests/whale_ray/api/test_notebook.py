@@ -24,7 +24,7 @@ from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 
 CELL_TIMEOUT_S = 120
-END_TIMEOUT_S = 30
+END_TIMEOUT_S = 60
 
 SETUP = """
     import sys

@@ -254,7 +254,7 @@ def test_a_signal_to_all_processes_drains_the_job_once(
     assert told.removeprefix("draining\n") == f"drained 0 {len(read)} {path}\n"
     assert read and read == list(range(len(read)))
     assert values_in(folder / "out") == EARLIER
-    _, alive = psutil.wait_procs(members, timeout=30)
+    _, alive = psutil.wait_procs(members, timeout=60)
     assert alive == []
 
 

@@ -38,7 +38,7 @@ def start(parent: Path) -> tuple[subprocess.Popen[str], Path]:
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
 
 
 def test_a_folder_ends_with_its_process(tmp_path: Path) -> None:

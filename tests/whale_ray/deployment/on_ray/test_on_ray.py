@@ -26,7 +26,7 @@ from whale_ray.transport.segment import SHM_DIRECTORY
 
 pytestmark = pytest.mark.ray
 
-END_TIMEOUT_S = 30
+END_TIMEOUT_S = 60
 
 
 def actors_left(ray: Any) -> list[str]:

@@ -221,7 +221,7 @@ def await_metric(ray: Any, pattern: str) -> None:
     url = f"http://127.0.0.1:{node['MetricsExportPort']}/metrics"
     until = time.monotonic() + 60
     while time.monotonic() < until:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             if re.search(pattern, answer.read().decode()):
                 return
     raise AssertionError(pattern)
