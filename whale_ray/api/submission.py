@@ -396,7 +396,15 @@ def start_on_processes(assignment: Assignment, places: Sequence[HostPlace] = ())
     supervisor = Supervisor(assignment, ProcessFleet(places), clock, recorder=recorder)
     runner = ThreadRunner(name, supervisor)
     job = _job_of(assignment, runner)
-    _active[job.id] = job
+    try:
+        _active[job.id] = job
+        runner.start()
+    except BaseException:  # such as Ctrl-C: nobody has got the job, so nobody could end it
+        with suppress(Exception):
+            job.abandon()
+        if job.id in _active:  # it has not ended yet, or has not begun
+            release(assignment)
+        raise
     return job
 
 

@@ -47,13 +47,16 @@ class SupervisorRunner(JobRunner):
 
 
 class ThreadRunner(SupervisorRunner):
-    """Runs a job's supervisor in a thread of this process."""
+    """Runs a job's supervisor in a thread of this process, once it was started."""
 
     def __init__(self, name: str, supervisor: Supervisor) -> None:
         super().__init__(supervisor)
         self._outcome: JobOutcome | None = None
         self._crash: BaseException | None = None
         self._thread = threading.Thread(target=self._main, name=f"job {name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin; a KeyboardInterrupt may come out although it has begun."""
         self._thread.start()
 
     def _main(self) -> None:
@@ -68,6 +71,8 @@ class ThreadRunner(SupervisorRunner):
 
     def join(self, timeout_s: float) -> JobOutcome | None:
         """See `JobRunner.join`."""
+        if self._thread.ident is None:
+            return None  # it has not begun
         self._thread.join(timeout_s)
         if self._crash is not None:
             raise self._crash

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -88,6 +89,28 @@ def test_a_job_that_is_stopped_while_it_starts_drains_what_it_has_read_by_then(
     assert result.path == str(folder / "out.partial")
     rows = result.to_arrow().to_pylist()  # maybe none: then no column is known
     assert [row["v"] for row in rows] == list(range(result.rows))
+    assert values_in(folder / "out") == EARLIER
+
+
+def test_a_submission_that_is_interrupted_leaves_no_job_that_nobody_could_end(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, no_leaks: None
+) -> None:
+    begun: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def interrupted_start(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name == "job stopping":
+            begun.append(thread)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted_start)
+    with pytest.raises(KeyboardInterrupt):
+        submit(stopping(folder, lambda: None), on="processes", workers=1, settings=SHORT)
+    (thread,) = begun
+    thread.join(60)
+    assert not thread.is_alive()  # else it reads on, without end
+    assert [path.name for path in folder.iterdir()] == ["out"]
     assert values_in(folder / "out") == EARLIER
 
 
