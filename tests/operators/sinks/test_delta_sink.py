@@ -462,7 +462,7 @@ def test_a_job_writes_a_table(tmp_path: Path, on: str, no_leaks: None) -> None:
         job = whale.run(topology)
     else:
         job = whale.submit(topology, on="processes", workers=2)
-    assert job.wait(60).results("out").rows == 1000
+    assert job.wait(150).results("out").rows == 1000
     assert ids(tmp_path / "t") == list(range(1000))
     assert job.results("out").whereabouts == f"in {tmp_path / 't'}"
     table = DeltaTable(tmp_path / "t")

@@ -344,7 +344,7 @@ def test_a_job_goes_on_after_a_crash_of_the_server(no_leaks: None) -> None:
         rows = whale.sources.arrow(pa.table({"id": np.arange(200_000)}))
         numbered = topology.source(rows, id="rows").map(whale.columns(passed_on), id="crash")
         numbered.sink(whale.sinks.postgres(server.dsn, "t"), id="out")
-        assert whale.run(topology).wait(60).results("out").rows == 200_000
+        assert whale.run(topology).results("out").rows == 200_000
         assert crashed.is_set()
         assert ids(server.dsn) == list(range(200_000))
 
@@ -410,7 +410,7 @@ def test_a_job_writes_a_table(database: str, on: str, no_leaks: None) -> None:
         job = whale.run(topology)
     else:
         job = whale.submit(topology, on="processes", workers=2)
-    result = job.wait(60).results("out")
+    result = job.wait(150).results("out")
     assert result.rows == 1000
     assert result.whereabouts == "in the Postgres table t"
     assert result.preview() == []

@@ -62,7 +62,7 @@ def visible(folder: Path) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-def until(true: Callable[[], bool], what: str, limit_s: float = 60.0) -> None:
+def until(true: Callable[[], bool], what: str, limit_s: float = 150.0) -> None:
     clock = SystemClock()
     end_ns = clock.monotonic_ns() + round(limit_s * 1e9)
     while not true():
@@ -103,7 +103,7 @@ def test_a_job_of_which_an_instance_of_the_source_has_ended_goes_on_again_and_ag
     job = whale.submit(topology, on="processes", workers=2, **kept)
     until(lambda: len(visible(tmp_path)) == GATE, "the first rows are not visible")
     for _ in range(2):
-        job.stop(savepoint=True, timeout_s=60)
+        job.stop(savepoint=True, timeout_s=150)
         job = whale.submit(topology, on="processes", workers=2, restore="latest", **kept)
     (tmp_path / "go").touch()
     job.wait(60)
@@ -123,7 +123,7 @@ def test_a_job_stopped_with_a_savepoint_goes_on_with_another_parallelism(
     with pytest.raises(UsageError, match="^job 'numbers' keeps no result: it is unbounded"):
         first.results("out")  # it would wait without an end
     kept = first.savepoint(60)
-    first.stop(savepoint=True, timeout_s=60)
+    first.stop(savepoint=True, timeout_s=150)
     assert first.state == "stopped"
     assert visible(tmp_path) == expected(GATE)
     (tmp_path / "go").touch()
@@ -198,7 +198,7 @@ def test_a_topology_that_has_lost_an_operator_goes_on_only_if_the_user_says_so(
     state = tmp_path / "state"
     first = whale.submit(numbers(tmp_path), on="processes", workers=1, checkpoints=state, **OFTEN)
     until(lambda: len(visible(tmp_path)) == GATE, "the first half is not visible")
-    first.stop(savepoint=True, timeout_s=60)
+    first.stop(savepoint=True, timeout_s=150)
     (tmp_path / "go").touch()
     topology = whale.Topology("numbers")
     rows = topology.source(GatedNumbers(COUNT, GATE, tmp_path / "go"), id="numbers", parallelism=1)

@@ -270,7 +270,7 @@ def test_nothing_remains_of_a_job_whose_driver_is_killed(driver: Any) -> None:
 def test_a_signal_drains_the_job_and_publishes_what_was_read(driver: Any, number: int) -> None:
     process, folder = driver
     process.send_signal(number)
-    printed, _ = process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=150)
     assert process.returncode == 0
     values = sorted(pq.read_table(folder / "out.partial")["v"].to_pylist())
     path = folder / "out.partial"

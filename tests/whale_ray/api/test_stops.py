@@ -84,7 +84,7 @@ def test_a_job_that_is_stopped_while_it_starts_drains_what_it_has_read_by_then(
     folder: Path, no_leaks: None
 ) -> None:
     job = submit(stopping(folder, lambda: None), on="processes", workers=2, settings=SHORT)
-    assert job.stop(timeout_s=60).state == "drained"
+    assert job.stop(timeout_s=150).state == "drained"
     result = job.results("out")
     assert result.path == str(folder / "out.partial")
     rows = result.to_arrow().to_pylist()  # maybe none: then no column is known
@@ -130,7 +130,7 @@ def test_output_without_the_rows_that_a_signal_left_unread_is_not_taken_for_comp
     caplog.clear()
     assert run(topology).results("out").rows == 2
     stopped = submit(stopping(folder, lambda: None), on="processes", workers=1, settings=SHORT)
-    assert stopped.stop(timeout_s=60).state == "drained"
+    assert stopped.stop(timeout_s=150).state == "drained"
     assert not [one for one in caplog.records if "end of its input" in one.getMessage()]  # asked
 
 
@@ -270,7 +270,7 @@ def test_a_signal_to_all_processes_drains_the_job_once(
     members = psutil.Process(process.pid).children(recursive=True)
     for member in (*members, psutil.Process(process.pid)):
         member.send_signal(number)
-    told, _ = process.communicate(timeout=60)
+    told, _ = process.communicate(timeout=150)
     assert process.returncode == 0
     read = values_in(folder / "out.partial")
     path = folder / "out.partial"
@@ -292,7 +292,7 @@ def test_a_worker_that_dies_during_a_drain_fails_the_job_and_leaves_the_output(
     process.send_signal(signal.SIGTERM)
     assert process.stdout.readline() == "draining\n"
     workers[1].kill()
-    told, _ = process.communicate(timeout=60)
+    told, _ = process.communicate(timeout=150)
     assert "died" in told and "signal 9); the job is not restarted: it was to drain" in told
     assert values_in(folder / "out") == EARLIER
     assert sorted(path.name for path in folder.iterdir()) == ["out"]

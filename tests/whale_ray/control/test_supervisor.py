@@ -474,7 +474,7 @@ def test_what_is_printed_amid_a_message_is_sent_behind_it() -> None:
     worker = ProcessWorker(cast(MessageSocket, Interrupted()), 0, LOCAL_ADDRESS)
     thread = threading.Thread(target=worker._send, args=("result",), daemon=True)
     thread.start()
-    thread.join(10)
+    thread.join(60)
     assert sent == [None, "result", ["printed"]]
 
 

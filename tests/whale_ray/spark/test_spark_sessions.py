@@ -223,4 +223,5 @@ def test_queries_that_share_a_function_keep_ray_once_each() -> None:
     running.clear()
     assert len(watching) == 2
     for thread in watching:
-        thread.join(30)
+        thread.join(60)
+        assert not thread.is_alive()

@@ -245,7 +245,7 @@ def test_a_detached_job_that_never_got_room_leaves_nothing(cluster: Any, tmp_pat
     from ray.util.placement_group import placement_group, remove_placement_group
 
     everything = placement_group([{"CPU": 4}])
-    assert everything.wait(30)
+    assert everything.wait(60)
     try:
         topology = whale.Topology("unplaced")
         source = topology.source(whale.sources.iterable([{"v": 1}]), id="rows")
