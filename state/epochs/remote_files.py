@@ -6,6 +6,7 @@ A put of an object store is atomic: the object is there, whole, or is not. Nothi
 from __future__ import annotations
 
 import io
+import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,6 +22,7 @@ __all__ = ["RemoteFiles"]
 
 _WITHOUT_FOLDERS = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss", "oci", "r2", "b2"}
 """Object stores: to make a folder there would do nothing, or create the bucket unasked."""
+_PASSWORD = re.compile(r"(\w+)://[^/?#\s]*:[^/?#\s]*@")
 _NOT_WRITABLE = (405, 501)
 """Status codes of HTTP servers that take no files."""
 
@@ -29,6 +31,7 @@ class RemoteFiles:
     """Files below a URL; fsspec and the package for its kind are loaded here."""
 
     def __init__(self, url: str) -> None:
+        _refuse_password(url)
         require_extra("s3", f"checkpoints at {url}", "name a local folder")
         import fsspec
 
@@ -57,7 +60,7 @@ class RemoteFiles:
 
     @property
     def url(self) -> str:
-        """Return the folder's URL."""
+        """Return the folder's URL, which has no password."""
         return self._url
 
     def put(self, name: str, data: bytes) -> None:
@@ -192,3 +195,16 @@ def _remedy(error: BaseException) -> str:
         said += " the bucket does not exist"
     unknown = "check the URL, and whether the store can be reached from here"
     return store_remedy(said) or unknown
+
+
+def _refuse_password(url: str) -> None:
+    """Refuse a URL with a password: messages, records and the page show where checkpoints are."""
+    found = _PASSWORD.search(url)
+    if found is not None:
+        kind = found[1]
+        msg = (
+            f"the URL of the checkpoint folder, {kind}://…, has a password, which messages and"
+            f" records would tell: leave it out, and set FSSPEC_{kind.upper()}_PASSWORD where the"
+            " job and its workers run"
+        )
+        raise InputError(msg)

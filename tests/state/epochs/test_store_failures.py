@@ -130,6 +130,22 @@ def test_urls_that_name_no_folder_are_refused(url):
         CheckpointStore.at(url)
 
 
+@pytest.mark.parametrize("url", ["ftp://user:word@host/state", "simplecache::ftp://:word@host/x"])
+def test_a_url_with_a_password_is_refused_and_not_told(url):
+    with pytest.raises(InputError, match="leave it out, and set FSSPEC_FTP_PASSWORD") as error:
+        CheckpointStore.at(url)
+    assert "word@" not in str(error.value)
+
+
+def test_the_password_comes_from_where_the_message_says(monkeypatch):
+    import fsspec
+
+    monkeypatch.setenv("FSSPEC_FTP_PASSWORD", "word")
+    config: dict[str, dict[str, str]] = {}
+    fsspec.config.set_conf_env(config)
+    assert config == {"ftp": {"password": "word"}}
+
+
 def test_a_package_that_is_missing_is_named(monkeypatch):
     import fsspec
 
