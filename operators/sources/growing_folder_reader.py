@@ -7,7 +7,7 @@ read, which is that of a source of this file alone.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, cast
@@ -49,6 +49,7 @@ class GrowingFolderReader(SourceReader):
         begun: the position in each of its files of which a part was read.
         columns: those of the files before.
         last: what the files were like that were read last.
+        empty: its files that had 0 bytes when they were looked at last.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class GrowingFolderReader(SourceReader):
         begun: Mapping[str, Position] | None = None,
         columns: Schema | None = None,
         last: LastRead | None = None,
+        empty: Iterable[str] = (),
     ) -> None:
         self._source = source
         self._context = context
@@ -70,7 +72,7 @@ class GrowingFolderReader(SourceReader):
         self._look_ns = 0
         self._listed: set[str] | None = None
         self._queue: list[FileKey] = []
-        self._empty: set[str] = set()
+        self._empty = set(empty)
         self._name = ""
         self._key: FileKey = (0, "")
         self._like: Mapping[str, Any] = {}
@@ -114,6 +116,7 @@ class GrowingFolderReader(SourceReader):
             "files": self._read.to_json(),
             "last": self._last.to_json(),
             "begun": [[name, place] for name, place in begun.items()],
+            "empty": sorted(self._empty),
             "columns": self._columns and [[one.name, str(one.type)] for one in self._columns],
         }
 
@@ -162,6 +165,7 @@ class GrowingFolderReader(SourceReader):
             self._read.forget(name)
             if name not in self._empty:
                 self._leave_out(name, VANISHED, _VANISHED)
+            self._empty.discard(name)  # one that appears by this name is another file
         self._queue = queue
         self._listed = set(found)
         self._look_ns = self._clock.monotonic_ns() + self._source.poll_ns

@@ -115,7 +115,13 @@ class GrowingFolderSource(Source):
         learnt = own_or_first(context, positions, "columns")
         columns = None if learnt is None else take_schema(dict(learnt))
         last = LastRead.divided([one.get("last", ()) for one in positions], instance, parallelism)
-        return GrowingFolderReader(self, context, read, mine, columns, last)
+        empty = [
+            name
+            for one in positions
+            for name in one.get("empty", ())
+            if owner_of(name, parallelism) == instance
+        ]
+        return GrowingFolderReader(self, context, read, mine, columns, last, empty)
 
     def resumption(self) -> str:
         """Return that the files read are remembered."""

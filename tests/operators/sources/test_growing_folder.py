@@ -226,6 +226,35 @@ def test_empty_files_are_looked_at_again(folder: Folder) -> None:
     assert folder.read_all() == []
 
 
+@pytest.mark.parametrize("instances", [1, 3])
+def test_an_empty_file_may_go_away_while_no_job_runs(folder: Folder, instances: int) -> None:
+    path = folder.path / "0.csv"
+    path.touch()
+    folder.add("a", 1)
+    assert folder.read_all() == [("a", 0)]
+    positions = folder.positions()
+    folder.close()
+    path.unlink()
+    folder.parallelism = instances
+    folder.open(positions)
+    assert folder.read_all() == []
+
+
+def test_an_empty_file_that_went_away_excuses_no_other_of_its_name(folder: Folder) -> None:
+    path = folder.path / "a.csv"
+    path.touch()
+    folder.read_all()
+    path.unlink()
+    folder.read_all()
+    folder.add("0", 5)
+    folder.add("a", 5)
+    folder.clock.advance(POLL_NS)
+    assert folder.read(0, 2) == [("0", 0), ("0", 1)]
+    path.unlink()
+    with pytest.raises(InputError, match=r"a\.csv: it has vanished before it was read"):
+        folder.read_all()
+
+
 def test_a_file_that_vanishes(tmp_path: Path) -> None:
     for policy in ("fail", "drop"):
         (tmp_path / policy).mkdir()
