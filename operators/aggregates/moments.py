@@ -53,6 +53,8 @@ class Moments(Accumulator):
     def finish(self, state: State, slots: Slots) -> Column:
         """See `Accumulator.finish`."""
         count, squares = state["count"][slots], state["squares"][slots]
+        # Of values further apart than the greatest float, as in Spark; else it would be -inf.
+        squares = np.where(squares < 0, np.nan, squares)
         divisor = count - 1 if self._sample else count
         valid = divisor > 0
         result = squares / np.maximum(divisor, 1)

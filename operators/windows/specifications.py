@@ -24,6 +24,9 @@ __all__ = [
 WINDOWS_OF_A_ROW_MAX = 1_000_000
 """Each row makes a result of every window that it is in, and all of these are open at once."""
 
+_ROWS_MAX = (1 << 63) - 1
+"""Rows are counted in 64 bits."""
+
 
 @dataclass(frozen=True)
 class TimeWindow:
@@ -179,10 +182,10 @@ def count_window(rows: int) -> CountWindow:
     Rows that do not fill a window when the input ends make no result.
 
     Raises:
-        TopologyError: it is not a whole number from 1 on.
+        TopologyError: it is not a whole number from 1 to 2^63 - 1.
     """
-    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
-        msg = f"count_window takes a number of rows from 1 on, not {rows!r}"
+    if isinstance(rows, bool) or not isinstance(rows, int) or not 1 <= rows <= _ROWS_MAX:
+        msg = f"count_window takes a number of rows from 1 to 2^63 - 1, not {rows!r}"
         raise TopologyError(msg)
     return CountWindow(rows)
 

@@ -135,3 +135,16 @@ def test_a_percentile_of_decimals_is_refused_with_the_type_to_cast_to() -> None:
     rows.group_by("n").agg(median).sink(whale.sinks.collect(), id="out")
     found = whale.run(topology).results("out").to_arrow().to_pylist()
     assert found == [{"n": Decimal("1.5"), "median": 1.5}]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_variance_that_no_float_can_tell_is_nan_as_in_spark() -> None:
+    far = [1e308, 1e308, -1e308]
+    topology = whale.Topology("far-apart")
+    rows = topology.source(whale.sources.arrow(pa.table({"k": ["a"] * 3, "v": far})))
+    totals = rows.group_by("k").agg(
+        F.var_pop("v").alias("variance"), F.stddev("v").alias("deviation")
+    )
+    totals.sink(whale.sinks.collect(), id="out")
+    last = whale.run(topology).results("out").to_arrow().to_pylist()[-1]
+    assert math.isnan(last["variance"]) and math.isnan(last["deviation"])
