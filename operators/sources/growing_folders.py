@@ -199,7 +199,9 @@ def growing_folder(
     appears too late or that is another after it was read (by size and time of change, of the last
     100 files, also if it changes while no job runs) fails the job, unless `Topology.source` got
     `on_bad_rows="drop"`: then it is left out, or its rest, and counted. Files that were read may be
-    moved away; copy a folder with the times of its files, as `cp -p` does.
+    moved away; copy a folder with the times of its files, as `cp -p` does. With `order="time"` that
+    is all that tells a file that was read long ago from one that has just come: if its time
+    changes once it is not remembered any more, it is read again.
 
     Args:
         path: the folder.
