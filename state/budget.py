@@ -58,46 +58,46 @@ class StateBudget:
         self._used = {name: taken for name, taken in self._used.items() if name in operators}
         self._on_disk = {name: taken for name, taken in self._on_disk.items() if name in operators}
 
-    def take(self, operator: str, nbytes: int, keys: int) -> None:
+    def take(self, operator: str, nbytes: int, entries: int) -> None:
         """Grant memory to an operator.
 
         Args:
             operator: its id.
             nbytes: how much more it needs.
-            keys: how many keys it keeps, for the message.
+            entries: how many keys or rows it keeps, for the message.
 
         Raises:
             StateFullError: the budget would be exceeded; nothing is granted.
         """
         if self.used_bytes + nbytes > self.limit_bytes:
-            raise self._full(operator, nbytes, keys)
+            raise self._full(operator, nbytes, entries)
         self._used[operator] = self.used_by(operator) + nbytes
 
-    def take_on_disk(self, operator: str, nbytes: int, keys: int) -> None:
+    def take_on_disk(self, operator: str, nbytes: int, entries: int) -> None:
         """Grant room on the disk to an operator; else as `take`."""
         if not self.has_room_on_disk(nbytes):
-            raise self._full(operator, nbytes, keys)
+            raise self._full(operator, nbytes, entries)
         self._on_disk[operator] = self.spilled_by(operator) + nbytes
 
-    def check(self, operator: str, keys: int) -> None:
+    def check(self, operator: str, entries: int) -> None:
         """Raise as `take` if what was charged exceeds the budget."""
         if self.free_bytes < 0:
-            raise self._full(operator, 0, keys)
+            raise self._full(operator, 0, entries)
 
-    def _full(self, operator: str, nbytes: int, keys: int) -> StateFullError:
+    def _full(self, operator: str, nbytes: int, entries: int) -> StateFullError:
         others = self.used_bytes - self.used_by(operator)
         named = self._known_as.get(operator, operator)
         needs = f" and needs {format_mib(nbytes)} more" if nbytes else ""
         beside = f", other operators {format_mib(others)}" if others else ""
         return StateFullError(
-            f"operator {named!r}: its state of {keys:,} keys takes"
+            f"operator {named!r}: its state of {entries:,} keys or rows takes"
             f" {format_mib(self.used_by(operator))}{needs}{beside},"
             f" but a worker's state may take {format_mib(self.limit_bytes)}{self._beyond}:"
             f" raise {SETTING}, run more workers,"
             f" or {self._remedies.get(named, 'keep fewer keys')}"
         )
 
-    def take_or_spill(self, operator: str, nbytes: int, keys: int) -> bool:
+    def take_or_spill(self, operator: str, nbytes: int, entries: int) -> bool:
         """Grant memory, or room on the disk if that is used up; raise as `take` if both are.
 
         Returns:
@@ -106,7 +106,7 @@ class StateBudget:
         spilled = sum(self._on_disk.values())
         fits = self.used_bytes + nbytes <= self.limit_bytes
         if fits or spilled + nbytes > self.disk_bytes_max:
-            self.take(operator, nbytes, keys)
+            self.take(operator, nbytes, entries)
             return False
         self._on_disk[operator] = self.spilled_by(operator) + nbytes
         return True

@@ -231,9 +231,9 @@ def test_the_error_of_a_full_budget_names_operator_keys_bytes_and_setting() -> N
         insert(store, np.arange(100_000))
     text = str(caught.value)
     assert text == (
-        "operator 'counts': its state of 14,336 keys takes 0.7 MiB and needs 0.5 MiB more, but a"
-        " worker's state may take 1.0 MiB: raise runtime.state_bytes, run more workers, or keep"
-        " fewer keys"
+        "operator 'counts': its state of 14,336 keys or rows takes 0.7 MiB and needs 0.5 MiB more,"
+        " but a worker's state may take 1.0 MiB: raise runtime.state_bytes, run more workers, or"
+        " keep fewer keys"
     )
 
 

@@ -38,9 +38,9 @@ class PeakBudget(StateBudget):
 
     peak_bytes = 0
 
-    def take(self, operator: str, nbytes: int, keys: int) -> None:
+    def take(self, operator: str, nbytes: int, entries: int) -> None:
         """See `StateBudget.take`."""
-        super().take(operator, nbytes, keys)
+        super().take(operator, nbytes, entries)
         self.peak_bytes = max(self.peak_bytes, self.used_bytes)
 
 
