@@ -49,6 +49,7 @@ _QUERY = "query.json"
 _LAST = "last.json"
 _QUERY_ID = "sql.streaming.queryId"
 _NAME = re.compile(r"batch-(\d{9,})-(\d{9,})")
+_HIDDEN = re.compile(r"\.[0-9a-f]{32}")
 _POLL_NS = 50_000_000
 _BATCH_ROWS = 8192
 _NONE = (-1, 0)
@@ -111,9 +112,6 @@ class MicroBatchFolder:
             UsageError: the folder has batches of another query, or of other columns.
         """
         os.makedirs(self.path, exist_ok=True)
-        for name in os.listdir(self.path):
-            if name.startswith("."):  # what a handler that was killed was writing
-                shutil.rmtree(os.path.join(self.path, name), ignore_errors=True)
         known = self.query()
         if known is None:
             told = {"query": query, "columns": [[one.name, one.type.name] for one in columns]}
@@ -131,6 +129,16 @@ class MicroBatchFolder:
                 "query has others now: give it another folder"
             )
             raise UsageError(msg)
+        self._remove_unfinished()
+
+    def _remove_unfinished(self) -> None:
+        """Remove what a handler that was killed was writing, and nothing else that is hidden."""
+        for name in os.listdir(self.path):
+            if _HIDDEN.fullmatch(name):
+                path = os.path.join(self.path, name)
+                shutil.rmtree(path, ignore_errors=True)
+                with suppress(OSError):  # it was a folder
+                    os.unlink(path)
 
     def has(self, number: int) -> bool:
         """Return whether a micro-batch was taken; Spark repeats none but the last."""

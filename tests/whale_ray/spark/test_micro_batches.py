@@ -120,11 +120,21 @@ def test_every_row_is_read_once_by_any_instances(tmp_path: Path, seed: int) -> N
 
 def test_what_a_killed_handler_was_writing_is_removed(tmp_path: Path) -> None:
     hand_over(tmp_path, 0, range(3))
-    (tmp_path / ".half").mkdir()
-    (tmp_path / ".half" / "part-00000.parquet").touch()
+    here = MicroBatchFolder(str(tmp_path))
+    half, note = Path(here.new_place()), Path(here.new_place())
+    half.mkdir()
+    (half / "part-00000.parquet").touch()
+    note.touch()
     hand_over(tmp_path, 1, range(3, 6))
-    assert not (tmp_path / ".half").exists()
+    assert not half.exists() and not note.exists()
     assert drained(opened(micro_batches(tmp_path), 1)[0]) == list(range(6))
+
+
+def test_what_is_hidden_in_the_folder_and_of_others_stays(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").touch()
+    hand_over(tmp_path, 0, range(3))
+    assert (tmp_path / ".git" / "HEAD").exists()
 
 
 def _another_query(folder: Path) -> None:
