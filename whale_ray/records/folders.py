@@ -90,9 +90,19 @@ class RunFolders:
         found = list(self.all())
         if len(found) <= self._keep:
             return  # without a look at each of them
+        found = [folder for folder in found if _is_run(folder)]
         ended = [folder for folder in found if not (is_alive(folder) or _may_be_elsewhere(folder))]
         for folder in ended[self._keep :]:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a folder is that of a run: another program may have a file of that name, too."""
+    try:
+        described = json.loads((folder / DESCRIPTION).read_bytes())
+        return bool(described["id"] == folder.name)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def identity_of(pid: int) -> dict[str, Any]:

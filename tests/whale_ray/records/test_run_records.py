@@ -232,13 +232,24 @@ def test_a_run_of_another_host_with_the_same_home_stays_while_it_writes(tmp_path
     settings = settings_in(tmp_path, keep=0)
     for name, age_s in (("there", 60), ("killed-there", 7_300)):
         (tmp_path / name).mkdir()
-        described = {"pid": 1, "process_started_s": 2.5, "boot_id": "of another host"}
+        identity = {"pid": 1, "process_started_s": 2.5, "boot_id": "of another host"}
+        described = {"id": name, **identity}
         for file, content in (("job.json", described), ("now.json", {"at_s": 1})):
             (tmp_path / name / file).write_text(json.dumps(content))
             written_s = time.time() - age_s
             os.utime(tmp_path / name / file, (written_s, written_s))
     RunFolders(settings.records).remove_oldest()
     assert [folder.name for folder in tmp_path.iterdir()] == ["there"]
+
+
+def test_a_folder_of_another_program_is_not_removed(tmp_path):
+    for name, described in (("theirs", '{"queue": 1}'), ("no-json", "queue: 1"), ("list", "[]")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "job.json").write_text(described)
+        os.utime(tmp_path / name / "job.json", (1, 1))
+    settings = settings_in(tmp_path, keep=0)
+    whale.run(topology_of(lambda row: {"km": row.km}), settings=settings)
+    assert {"theirs", "no-json", "list"} < {folder.name for folder in tmp_path.iterdir()}
 
 
 def test_a_job_in_virtual_time_or_without_an_interval_is_not_recorded(tmp_path):
