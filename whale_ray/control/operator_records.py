@@ -138,5 +138,6 @@ def _key_groupings(node: OperatorNode) -> list[Any]:
 
 def _text(value: object) -> str:
     if isinstance(value, list):
-        return "; ".join("+".join(one) if isinstance(one, list) else str(one) for one in value)
+        parts = ("+".join(one) if isinstance(one, list) else str(one) for one in value)
+        return "; ".join(parts) or "none"
     return str(value) or "none"

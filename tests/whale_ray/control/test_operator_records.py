@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,12 +46,12 @@ def keyed(process: type, key: str = "bidder") -> whale.Topology:
     return topology
 
 
-def windowed(rows: int, column: str = "price") -> whale.Topology:
+def windowed(rows: int, column: str = "price", keys: Sequence[str] = ("bidder",)) -> whale.Topology:
     topology = whale.Topology("auction")
     bids = topology.source(
         whale.sources.iterable([{"bidder": 1, "auction": 2, "price": 3}]), id="bids"
     )
-    counted = bids.group_by(whale.count_window(rows), "bidder").agg(
+    counted = bids.group_by(whale.count_window(rows), *keys).agg(
         functions.sum(column).alias("all"), id="state"
     )
     counted.sink(whale.sinks.collect(), id="out")
@@ -125,6 +125,11 @@ REMEDY = ": give the new operator another id, and name the old one in restore_wi
             "operator 'state' had key bidder when the checkpoint was taken, and now auction",
         ),
         (
+            lambda: windowed(10),
+            lambda: windowed(10, keys=()),
+            "operator 'state' had key bidder when the checkpoint was taken, and now none",
+        ),
+        (
             lambda: keyed(Spent),
             lambda: keyed(SpentInDoubles),
             "operator 'state' kept spent: sum of int64 when the checkpoint was taken, and now"
@@ -184,8 +189,8 @@ REMEDY = ": give the new operator another id, and name the old one in restore_wi
         ),
     ],
     ids=[
-        *("key", "type", "handle", "all", "once", "window", "shift", "delta", "csv", "source"),
-        "folder",
+        *("key", "no key", "type", "handle", "all", "once", "window", "shift", "delta", "csv"),
+        *("source", "folder"),
     ],
 )
 def test_an_operator_that_keeps_something_else_is_refused_by_name(
