@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..ray_bridge.session import RayKeeper
-from ..transport.clock import SystemClock
+from ..transport.clock import Clock, SystemClock
 from .source import spark_source
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ Receive = Callable[["Job", int], None]
 
 _QUERY_ID = "sql.streaming.queryId"
 _POLL_NS = 500_000_000
+_FAILED_CALLS_MAX = 6
 
 _log = logging.getLogger(__name__)
 
@@ -108,15 +109,8 @@ class _Queries:
 
     def _watch(self, keeper: RayKeeper, session: Any, running_id: str) -> None:
         """Close the keeper when the query has ended or failed."""
-        clock = SystemClock()
         try:
-            uuid = session._jvm.java.util.UUID.fromString(running_id)
-            # The session of a micro-batch is a clone; this map has the queries of all sessions.
-            active = session._jsparkSession.sharedState().activeStreamingQueries()
-            while active.containsKey(uuid):
-                clock.sleep_ns(_POLL_NS)
-        except Exception as error:  # noqa: BLE001  # py4j's: Java, and so the query, has ended
-            _log.debug("the query's Java has ended: %s", error)
+            await_end(session, running_id, SystemClock())
         finally:
             with self._lock:
                 self._running.discard(running_id)
@@ -135,3 +129,23 @@ class _Queries:
                 topology.name,
                 ", ".join(stateful),
             )
+
+
+def await_end(session: Any, running_id: str, clock: Clock) -> None:
+    """Return when a query has ended or failed, or Java with it.
+
+    Py4J answers a call with an error without a reason now and then, though Java is well; seen while
+    a first micro-batch was prepared. So only several in a row tell that Java has ended.
+    """
+    failed = 0
+    while failed < _FAILED_CALLS_MAX:
+        try:
+            uuid = session._jvm.java.util.UUID.fromString(running_id)
+            # The session of a micro-batch is a clone; this map has the queries of all sessions.
+            if not session._jsparkSession.sharedState().activeStreamingQueries().containsKey(uuid):
+                return
+            failed = 0
+        except Exception as error:  # noqa: BLE001  # py4j's
+            failed += 1
+            _log.debug("whether query %s runs is not known: %s", running_id, error)
+        clock.sleep_ns(_POLL_NS)

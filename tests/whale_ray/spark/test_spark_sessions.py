@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
 import psutil
 import pytest
+from py4j.protocol import Py4JError
 
 from whale_ray.configs.settings import SparkSettings
 from whale_ray.errors import ResourceError, UsageError
@@ -20,7 +21,7 @@ from whale_ray.spark import session as sessions
 from whale_ray.spark.driver import why_not_started, without_py4j_logs
 from whale_ray.spark.java import DRIVER_OPTION_KEY
 from whale_ray.spark.session import check_same_host
-from whale_ray.spark.streaming import _Queries
+from whale_ray.spark.streaming import _Queries, await_end
 from whale_ray.testing import VirtualClock
 
 FLAGS = dict.fromkeys(JAVA_OPTION_KEYS, " ".join(JAVA_OPTIONS))
@@ -209,19 +210,52 @@ def test_ctrl_c_while_java_works_prints_no_traceback(
     assert caplog.messages == [*expected, "told by somebody else"]
 
 
+class ActiveQueries:
+    """Java's map of the queries that run; some of the calls of its method fail."""
+
+    def __init__(self, failing: Container[int]) -> None:
+        self.running, self.failing = {"a", "b"}, failing
+        self.calls = 0
+
+    def session_of(self, query: str) -> SimpleNamespace:
+        context = SimpleNamespace(getLocalProperty=lambda _: query)
+        state = SimpleNamespace(activeStreamingQueries=lambda: self)
+        uuid = SimpleNamespace(UUID=SimpleNamespace(fromString=str))
+        java = SimpleNamespace(java=SimpleNamespace(util=uuid), sharedState=lambda: state)
+        return SimpleNamespace(sparkContext=context, _jvm=java, _jsparkSession=java)
+
+    def containsKey(self, query: str) -> bool:  # noqa: N802  # Java's
+        self.calls += 1
+        if self.calls in self.failing:
+            raise Py4JError("An error occurred while calling o96.containsKey")
+        return query in self.running
+
+
 def test_queries_that_share_a_function_keep_ray_once_each() -> None:
-    queries, running = _Queries(), {"a", "b"}
-    active = SimpleNamespace(containsKey=lambda query: query in running)
-    state = SimpleNamespace(activeStreamingQueries=lambda: active)
-    uuid = SimpleNamespace(UUID=SimpleNamespace(fromString=str))
-    java = SimpleNamespace(java=SimpleNamespace(util=uuid), sharedState=lambda: state)
+    queries, active = _Queries(), ActiveQueries(failing=())
     for query in "abab":
-        context = SimpleNamespace(getLocalProperty=lambda _, query=query: query)
-        session = SimpleNamespace(sparkContext=context, _jvm=java, _jsparkSession=java)
-        queries.begin(cast(Any, SimpleNamespace(sparkSession=session)))
+        queries.begin(cast(Any, SimpleNamespace(sparkSession=active.session_of(query))))
     watching = [one for one in threading.enumerate() if one.name == "query's end"]
-    running.clear()
+    active.running.clear()
     assert len(watching) == 2
     for thread in watching:
         thread.join(60)
         assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("failing", "calls"), [({1, 2, 4, 5, 6, 7, 8}, 10), (range(3, 100), 2 + 6)]
+)
+def test_a_query_has_ended_if_java_says_so_or_has_not_answered_for_a_while(
+    failing: Container[int], calls: int
+) -> None:
+    active = ActiveQueries(failing)
+
+    class Clock(VirtualClock):
+        def sleep_ns(self, duration_ns: int) -> None:
+            super().sleep_ns(duration_ns)
+            if active.calls == 9:
+                active.running.clear()
+
+    await_end(active.session_of("a"), "a", Clock())
+    assert active.calls == calls
