@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ...configs.errors import ExpressionError, UsageError
+from ...configs.errors import ExpressionError, InputError, UsageError
 from ...state.watermarks import WATERMARK_NONE
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
@@ -141,7 +141,20 @@ class BroadcastTable(SealingByDump):
             yield Batch(schema, [columns[name] for name in kept], len(numbers))
 
     def load(self, batch: Batch) -> None:
-        """Take rows that `dump` returned; raise as `add`."""
+        """Take rows that `dump` returned.
+
+        Raises:
+            InputError: a column that is needed was not kept.
+            UsageError, StateFullError: as in `add`.
+        """
+        for name in sorted((self._join.table_columns or frozenset()) - {*batch.schema.names}):
+            operator = self._context.operator_id
+            msg = (
+                f"operator {operator!r} needs column {name!r} of its table, of which the checkpoint"
+                f" has {', '.join(batch.schema.names)}: give the join and the table's source other"
+                " ids, so that the table is read again, and name the old ones in restore_without"
+            )
+            raise InputError(msg)
         self.add(batch)
 
     def _forget(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..needed_columns import ALL, Needed
@@ -24,10 +24,12 @@ class TableJoin(EquiJoin):
         has_changes: whether a second stream changes the table.
         delete_when: which rows of that stream delete the rows of their key; the others replace
             them.
+        table_columns: the table's columns that are needed; None: it is not known which.
     """
 
     has_changes: bool = False
     delete_when: Expression | None = None
+    table_columns: frozenset[str] | None = None
 
     def columns_needed(self, wanted: Needed) -> tuple[Needed, Needed]:
         """Return the columns of stream and table that it needs for those of its result."""
@@ -39,6 +41,13 @@ class TableJoin(EquiJoin):
         return mine | (wanted & frozenset(self.left.names)), theirs | (
             wanted & frozenset(self.right.names)
         )
+
+    def with_result_needed(self, wanted: Needed) -> TableJoin:
+        """Return the join that knows which of the table's columns those of its result need."""
+        _, needed = self.columns_needed(wanted)
+        if needed is None and self.right is not None:
+            needed = frozenset(self.right.names)
+        return replace(self, table_columns=needed)
 
     def describe(self) -> str:
         """Return the label that `explain` prints."""

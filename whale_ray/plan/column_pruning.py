@@ -17,6 +17,7 @@ from ..operators.needed_columns import ALL, Needed, both
 from .logical import LogicalPlan, OperatorKind, OperatorNode, OutputKey
 
 if TYPE_CHECKING:
+    from ..operators.joins.table_join import TableJoin
     from ..operators.sources.base import Source
 
 __all__ = ["prune_columns"]
@@ -36,10 +37,7 @@ def prune_columns(logical: LogicalPlan) -> LogicalPlan:
             needed[feed.source] = both(needed[feed.source], both_needed)
     return replace(
         logical,
-        nodes=tuple(
-            _pruned(node, needed[node.output_keys[0]]) if node.kind is OperatorKind.SOURCE else node
-            for node in logical.nodes
-        ),
+        nodes=tuple(_pruned(node, needed[node.output_keys[0]]) for node in logical.nodes),
     )
 
 
@@ -69,8 +67,12 @@ def _of_grouping(grouping: Grouping) -> Needed:
 
 
 def _pruned(node: OperatorNode, needed: Needed) -> OperatorNode:
-    if needed is None:
-        return node
-    if node.event_time is not None:
-        needed = needed | {node.event_time.column}
-    return replace(node, payload=cast("Source", node.payload).with_columns_needed(needed))
+    """Return a source that reads what is needed, or a join that knows what it is of its table."""
+    match node.kind:
+        case OperatorKind.TABLE_JOIN:
+            return replace(node, payload=cast("TableJoin", node.payload).with_result_needed(needed))
+        case OperatorKind.SOURCE if needed is not None:
+            columns = needed if node.event_time is None else needed | {node.event_time.column}
+            return replace(node, payload=cast("Source", node.payload).with_columns_needed(columns))
+        case _:
+            return node

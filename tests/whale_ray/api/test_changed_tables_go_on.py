@@ -9,6 +9,7 @@ import pytest
 
 import whale_ray as whale
 from tests.whale_ray.applications.paced_table import PacedTable, PlannedFailureError
+from whale_ray.errors import InputError
 from whale_ray.testing import VirtualClock
 
 BEGIN_NS = 1_760_000_000_000_000_000
@@ -79,3 +80,52 @@ def test_changes_are_there_after_a_failure(tmp_path: Path, fails_after: int) -> 
     out = job.results("out").to_arrow()
     found = zip(out["n"].to_pylist(), out["name"].to_pylist(), strict=True)
     assert sorted(found, key=lambda row: row[0]) == expected()
+
+
+def with_people(
+    columns: list[str], wanted: list[str], fails_after: int | None = None, prefix: str = ""
+) -> whale.Topology:
+    """Return a job that joins rows with a table of such columns, and wants some of the result's."""
+    topology = whale.Topology("people")
+    rows = PacedTable(ROWS, fails_after=fails_after, pause_ms=10_000, begins_ns=BEGIN_NS)
+    people = PEOPLE.append_column("age", [range(KEYS)]).select(columns)
+    named = topology.source(rows, id="rows").join_table(people, on={"k": "id"}, id=f"{prefix}named")
+    named.select(*wanted, id="wanted").sink(whale.sinks.collect(), id=f"{prefix}out")
+    return topology
+
+
+@pytest.mark.parametrize(
+    ("columns", "wanted"),
+    [
+        pytest.param(["id", "name"], ["n", "age"], id="the table has gained it"),
+        pytest.param(["id", "name", "age"], ["n", "age"], id="it was not needed before"),
+        pytest.param(["id", "name"], ["n", "name", "age"], id="with those from before"),
+    ],
+)
+def test_a_restored_table_that_lacks_a_column_is_refused(
+    columns: list[str], wanted: list[str], tmp_path: Path
+) -> None:
+    clock = VirtualClock(BEGIN_NS)
+    settings = {
+        "checkpoints.url": str(tmp_path),
+        "checkpoints.interval_ms": 2_000,
+        "runtime.poll_interval_ms": 500,
+        "runtime.max_restarts": 0,
+        "transport.wtl_ms": 0,
+    }
+    with pytest.raises(PlannedFailureError):
+        whale.run(with_people(columns, ["n", "name"], 2), clock=clock, settings=settings)
+    now = with_people(["id", "name", "age"], wanted)
+    with pytest.raises(InputError, match="'named' needs column 'age' of its table, of which the"):
+        whale.run(now, clock=clock, settings=settings, restore="latest")
+    again = with_people(["id", "name", "age"], wanted, prefix="new-")
+    without = ["named", "named-table", "out"]
+    job = whale.run(
+        again, clock=clock, settings=settings, restore_without=without, restore="latest"
+    )
+    out = job.results("new-out").to_arrow()
+    assert out.column_names == wanted
+    found = sorted(zip(out["n"].to_pylist(), out["age"].to_pylist(), strict=True))
+    asked = [(n, k) for n, k in enumerate(ROWS["k"].to_pylist()) if k < KEYS]
+    assert 0 < len(found) < len(asked)
+    assert found == asked[-len(found) :]
