@@ -315,7 +315,9 @@ def _initialize(what: str, **options: Any) -> None:
         with _keeping_sigterm_handler():
             ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
     except BaseException as error:
-        is_interrupted = not isinstance(error, Exception | SystemExit)
+        # Ray ends the process if it cannot start; by its handler of SIGTERM it is asked to.
+        is_terminated = isinstance(error, SystemExit) and error.code == signal.SIGTERM
+        is_interrupted = is_terminated or not isinstance(error, Exception | SystemExit)
         # Ray ends the raylet, whose agents are then no more found among our descendants.
         started = _of_cluster(before) if is_interrupted else set()
         ray.shutdown()
