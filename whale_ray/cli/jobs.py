@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Collection
 from typing import Any
 
 from ..configs.errors import UsageError
+from ..configs.json_text import json_text
 from .checkpoints import Finish
 
 
@@ -72,7 +72,7 @@ def _list(parsed: argparse.Namespace) -> int:
     jobs = list_jobs(parsed.address)
     failed = _detached_that_failed({job.id for job in jobs})
     if parsed.json:
-        sys.stdout.write(json.dumps([*map(vars, jobs), *failed]) + "\n")
+        sys.stdout.write(json_text([*map(vars, jobs), *failed]) + "\n")
         return 0
     for job in jobs:
         sys.stdout.write(f"{job.id}  {job.name}  {job.state}\n")

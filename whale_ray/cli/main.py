@@ -25,6 +25,7 @@ from ..configs.errors import (
     UserFunctionError,
     WhaleError,
 )
+from ..configs.json_text import json_text
 from ..deployment.signals import exit_code_of_stop, interrupting_signals
 from . import (
     bench,
@@ -143,7 +144,7 @@ def _doctor(parsed: argparse.Namespace) -> int:
 
     findings = doctor.examine()
     if parsed.json:
-        sys.stdout.write(json.dumps(doctor.as_dict(findings)) + "\n")
+        sys.stdout.write(json_text(doctor.as_dict(findings)) + "\n")
     else:
         sys.stdout.write(doctor.render(findings).rstrip() + "\n")
     return 0

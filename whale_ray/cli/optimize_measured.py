@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ..configs.errors import EXIT_FAILURE
+from ..configs.json_text import json_text
 from .optimize_stated import described, lines_of, write_file
 from .parser import Parser
 from .running import (
@@ -92,7 +92,7 @@ def _optimize(
         changed = with_choices(logical, tuned.calibration.plan, choices)
         write_file(parsed.write, tspec_to_yaml(spec_of(changed)))
     if parsed.json:
-        sys.stdout.write(json.dumps(_as_json(tuned, found)) + "\n")
+        sys.stdout.write(json_text(_as_json(tuned, found)) + "\n")
     else:
         sys.stdout.write("\n".join(_shown(tuned, found, parsed.steps)) + "\n")
     return 0 if tuned.optimization.throughput == 1 or not _rates(parsed.app) else EXIT_FAILURE

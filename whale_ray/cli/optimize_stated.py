@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..configs.errors import EXIT_FAILURE, InputError
+from ..configs.json_text import json_text
 from ..configs.units import NS_PER_S
 from .simulate import costs_named
 from .tables import table
@@ -40,7 +40,7 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.write:
         write_file(parsed.write, tspec_to_yaml(optimized_spec(spec, found.choices)))
     if parsed.json:
-        sys.stdout.write(json.dumps(described(found, sending)) + "\n")
+        sys.stdout.write(json_text(described(found, sending)) + "\n")
     else:
         sys.stdout.write("\n".join(lines_of(found, dataflow, machine, cores, parsed.steps)) + "\n")
     return 0 if found.throughput == 1 else EXIT_FAILURE

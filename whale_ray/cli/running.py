@@ -8,7 +8,6 @@ that `explain` shows exactly what `run` would start.
 from __future__ import annotations
 
 import argparse
-import json
 import runpy
 import sys
 import traceback
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..configs.errors import EXIT_INTERRUPTED, SettingsError, UsageError, WhaleError
+from ..configs.json_text import json_text
 from .checkpoints import add_checkpoints, checkpoint_options, with_checkpoints
 from .parser import Parser, did_you_mean
 from .tables import preview
@@ -255,7 +255,7 @@ def finish_job(job: Job, options: argparse.Namespace) -> int:
     if outcome.metrics.relays:
         sys.stdout.write(f"links between hosts: {describe_links(outcome.metrics.relays)}\n")
     if options.json:
-        sys.stdout.write(json.dumps(_described(job.name, outcome)) + "\n")
+        sys.stdout.write(json_text(_described(job.name, outcome)) + "\n")
     return 0 if job.state in ("finished", "stopped") else EXIT_INTERRUPTED
 
 

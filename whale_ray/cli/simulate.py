@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..configs.errors import EXIT_FAILURE, UsageError
+from ..configs.json_text import json_text
 from .parser import did_you_mean
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _figures(parsed: argparse.Namespace) -> int:
             sys.stdout.write(f"  {finding}\n")
         sys.stdout.flush()
     if parsed.json:
-        sys.stdout.write(json.dumps({"simulated": True, "figures": written}) + "\n")
+        sys.stdout.write(json_text({"simulated": True, "figures": written}) + "\n")
     return 0
 
 
@@ -198,7 +198,7 @@ def _one_run(parsed: argparse.Namespace) -> int:
     outcome = simulate(scenario, emitted_s)
     figures = _as_dict(outcome)
     if parsed.json:
-        sys.stdout.write(json.dumps({"simulated": True, "seed": parsed.seed, **figures}) + "\n")
+        sys.stdout.write(json_text({"simulated": True, "seed": parsed.seed, **figures}) + "\n")
         return 0
     sys.stdout.write(f"simulated, seed {parsed.seed}: {scenario.route} to {parsed.hosts:,} hosts\n")
     for name, value in figures.items():
@@ -271,7 +271,7 @@ def _calibrate(parsed: argparse.Namespace) -> int:
     if parsed.write is not None:
         found.costs.write(Path(parsed.write))
     if parsed.json:
-        sys.stdout.write(json.dumps(content) + "\n")
+        sys.stdout.write(json_text(content) + "\n")
         return 0
     for name, value in content.items():
         sys.stdout.write(f"{name}: {_as_cost(value)}\n")
@@ -300,5 +300,5 @@ def _validate(parsed: argparse.Namespace) -> int:
     sys.stdout.write(validation.table(found) + "\n")
     if parsed.json:
         rows = [one.as_dict() for one in found]
-        sys.stdout.write(json.dumps({"costs": costs.as_dict(), "rows": rows}) + "\n")
+        sys.stdout.write(json_text({"costs": costs.as_dict(), "rows": rows}) + "\n")
     return 0 if sum(one.holds for one in found) >= validation.HOLDING_MIN else EXIT_FAILURE

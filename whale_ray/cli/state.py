@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ..configs.json_text import json_text
 from .tables import table
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _state(parsed: argparse.Namespace) -> int:
         raise UsageError(msg)
     action = {"list": _list, "show": _show, "diff": _diff}[parsed.action]
     found, lines = action(parsed)
-    sys.stdout.write(f"{json.dumps(found, default=str)}\n" if parsed.json else "\n".join(lines))
+    sys.stdout.write(f"{json_text(found, default=str)}\n" if parsed.json else "\n".join(lines))
     if not parsed.json:
         sys.stdout.write("\n")
     if parsed.action == "list":

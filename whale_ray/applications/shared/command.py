@@ -6,7 +6,6 @@ Steps and progress go to standard error, the result to standard output.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import sys
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ...cli.running import start_job
 from ...configs.errors import SparkFailedError
 from ...configs.extras import require_extra
+from ...configs.json_text import json_text
 from ...transport.clock import SystemClock
 from .phases import Phases
 from .report import Run
@@ -102,7 +102,7 @@ def print_result(result: Mapping[str, Any], shown: str, *, as_json: bool) -> Non
     """Print the result: `shown` for people, then one line of JSON for programs if `as_json`."""
     sys.stdout.write(f"{shown}\n")
     if as_json:
-        sys.stdout.write(json.dumps(result) + "\n")
+        sys.stdout.write(json_text(result) + "\n")
 
 
 def describe_run(

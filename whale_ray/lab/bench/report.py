@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import statistics
@@ -20,6 +19,8 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
+
+from ...configs.json_text import json_text
 
 _GIB = 1 << 30
 _COLUMNS = ("what", "parameters", "value", "unit", "ratio", "against", "aim", "cores", "also")
@@ -113,7 +114,7 @@ class BenchReport:
             "notes": list(self.notes),
             "rows": [row.as_dict() for row in self.rows],
         }
-        return json.dumps(content, ensure_ascii=False)
+        return json_text(content)
 
     def render(self) -> str:
         """Return the report as text for people."""

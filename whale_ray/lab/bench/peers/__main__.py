@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from dataclasses import asdict
 
 from ....configs.errors import WhaleError
+from ....configs.json_text import json_text
 from . import all_peers
 
 
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"whale-ray: {error}", file=sys.stderr)
         return 1
     if parsed.json:
-        print(json.dumps(asdict(result)))
+        print(json_text(asdict(result)))
     else:
         print(f"{result.tuples_per_s:,.0f} tuples/s to {parsed.instances} instances")
         for what, ns in (
