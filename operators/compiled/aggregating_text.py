@@ -42,7 +42,8 @@ Where the only key is a column of a table with dense keys, the group stands at t
 table's row in `direct`, without a hash. One that is of another slice leaves the inner loop, too.
 
 Times of rows are read only in a block that does not lie in one slice, or may lower the earliest
-time.
+time. They are noted before a row's group is found, so that the inner loop asks once: the earliest
+time may be that of the next row, which found no room.
 """
 
 from __future__ import annotations
@@ -310,7 +311,7 @@ class _Ending:
 
     def _text(self, slices: Sequence[str], keys: Sequence[str], updates: Sequence[str]) -> str:
         chain = self._chain
-        filters = range(len(chain.conditions))
+        counted = range(len(self._selecting) - 1)
         before = [
             *chain.lookup_lines(),
             "used, limit, moment = marks[0], marks[1], marks[2]",
@@ -320,12 +321,12 @@ class _Ending:
             "slice_, slice_hash = np.int64(0), np.uint64(0)",
             "begin, width, by_row = np.int64(0), np.uint64(0), True",
             "done, selecting, begun = True, count - at, at",
-            *(f"f{one} = np.uint64(0)" for one in filters),
+            *(f"f{one} = np.uint64(0)" for one in counted),
             "while True:",
             *_deeper(self._block_lines(bool(slices)), 1),
             *_deeper(self._carried, 1),
             *_deeper(self._half_lines(), 1),
-            "    n, time = at, np.int64(0)",
+            "    n = at",
             "    while n < count:",
             *_deeper(self._row_lines(bool(slices), keys, updates), 2),
             "        n += np.uint64(1)",
@@ -334,6 +335,7 @@ class _Ending:
             "        continue",
         ]
         if slices:
+            before += [f"    time = times[{self._row_at('at')}]"]
             before += ["    if by_row and np.uint64(time - begin) >= width:"]
             before += [*_deeper(slices, 2), "        continue"]
         before += _deeper(self._missed_lines(), 1)
@@ -391,23 +393,26 @@ class _Ending:
         """Return the lines that take a row whose group is found at once, or leave the loop."""
         chain, selecting = self._chain, self._selecting
         looked_up = chain.conditions[chain.before_tables :]
-        lines = [f"i = {'np.uint64(selected[n])' if selecting else 'n'}"]
+        lines = [f"i = {self._row_at('n')}"]
         lines += chain.body.lines_for([*looked_up, *keys, *updates], selecting)
         in_group = []
         if has_slices:
-            in_group += ["if by_row:", "    time = times[i]"]
-            in_group += ["    if np.uint64(time - begin) >= width:", "        break"]
+            in_group += ["if by_row:", "    if np.uint64(times[i] - begin) >= width:"]
+            in_group += ["        break", "    moment = min(moment, times[i])"]
         in_group += [*self._group_lines(keys), *updates]
-        if has_slices:
-            in_group += ["if by_row:", "    moment = min(moment, time)"]
-        elif self._has_times:
+        if not has_slices and self._has_times:
             in_group.append("moment = max(moment, times[i])")
         if not looked_up:
             return [*lines, *in_group]
         lines += [f"if {looked_up[-1]}:", *_deeper(in_group, 1), "else:"]
-        for at, one in enumerate(looked_up, len(selecting)):  # rows that pass cost no addition
-            lines.append(f"    f{at} += np.uint64(not {one})")
+        for at, one in enumerate(looked_up, len(selecting)):
+            # Rows that pass cost nothing, not even a register, of which there are too few.
+            lines.append(f"    counts[{at}] -= np.int64(not {one})")
         return lines
+
+    def _row_at(self, place: str) -> str:
+        """Return the row at a place of a block."""
+        return f"np.uint64(selected[{place}])" if self._selecting else place
 
     def _group_lines(self, keys: Sequence[str]) -> list[str]:
         """Return the lines that set `r` to a row's group, or leave the loop."""
@@ -448,16 +453,14 @@ class _Ending:
         ]
 
     def _count_lines(self) -> list[str]:
-        """Return the lines that count the rows that passed each filter and were not left over."""
+        """Return the lines that count rows that passed each filter, without those left over.
+
+        Those that failed a look-up were taken off already.
+        """
         selecting, conditions = self._selecting, self._chain.conditions
         lines = ["through = selecting - (count - at)" if selecting else "through = at - begun"]
         for at in range(len(conditions)):
-            if at < len(selecting) - 1:
-                passed = f"f{at}"
-            elif at < len(selecting):
-                passed = "through"
-            else:
-                passed = f"(through - f{at})"
+            passed = f"f{at}" if at < len(selecting) - 1 else "through"
             lines.append(f"counts[{at}] += np.int64({passed})")
         return lines
 
