@@ -90,10 +90,10 @@ class RunFolders:
         found = list(self.all())
         if len(found) <= self._keep:
             return  # without a look at each of them
-        found = [folder for folder in found if _is_run(folder)]
-        ended = [folder for folder in found if not (is_alive(folder) or _may_be_elsewhere(folder))]
+        ended = [folder for folder in found if _has_ended(folder)]
         for folder in ended[self._keep :]:
-            shutil.rmtree(folder, ignore_errors=True)
+            if _is_run(folder):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_run(folder: Path) -> bool:
@@ -144,13 +144,20 @@ def _has_said_end(folder: Path) -> bool:
         return True
 
 
-def _may_be_elsewhere(folder: Path) -> bool:
-    """Whether a run may be led by a process that is not seen here, as on a host with this home."""
+def _has_ended(folder: Path) -> bool:
+    """Whether a run has ended for all that is known here.
+
+    One that has not said so may be led by a process that is not seen here, as on a host with this
+    home, which writes from time to time.
+    """
+    if _has_said_end(folder):
+        return True
     newest_s = 0.0
     for name in (NOW, DESCRIPTION):
         with suppress(OSError):
             newest_s = max(newest_s, (folder / name).stat().st_mtime)
-    return not _has_said_end(folder) and SystemClock().wall_ns() / 1e9 - newest_s < _QUIET_S
+    is_quiet = SystemClock().wall_ns() / 1e9 - newest_s >= _QUIET_S
+    return is_quiet and not is_led(folder)
 
 
 def replace_json(path: Path, content: Mapping[str, Any]) -> None:
