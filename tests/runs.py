@@ -144,3 +144,12 @@ def remove_folders_of_dead_runs() -> None:
     """Remove the temporary folders that nobody has locked: their runs were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
         remove_unless_held(str(folder))
+
+
+def commands_below(process: psutil.Process) -> Iterator[str]:
+    """Yield the command lines of all processes that a process has started, and these in turn."""
+    for child in process.children(recursive=True):
+        try:
+            yield " ".join(child.cmdline())
+        except psutil.Error:
+            continue  # it has ended

@@ -62,16 +62,21 @@ def expected() -> list[tuple[int, str | None]]:
     return found
 
 
-@pytest.mark.parametrize("fails_after", [1, 3])
-def test_changes_are_there_after_a_failure(tmp_path: Path, fails_after: int) -> None:
-    clock = VirtualClock(BEGIN_NS)
-    settings = {
-        "checkpoints.url": str(tmp_path),
+def settings_with(folder: Path) -> dict[str, object]:
+    """Return the settings of a job with frequent checkpoints, which a failure ends."""
+    return {
+        "checkpoints.url": str(folder),
         "checkpoints.interval_ms": 2_000,
         "runtime.poll_interval_ms": 500,
         "runtime.max_restarts": 0,
         "transport.wtl_ms": 0,
     }
+
+
+@pytest.mark.parametrize("fails_after", [1, 3])
+def test_changes_are_there_after_a_failure(tmp_path: Path, fails_after: int) -> None:
+    clock = VirtualClock(BEGIN_NS)
+    settings = settings_with(tmp_path)
     with pytest.raises(PlannedFailureError):
         whale.run(topology_of(2, fails_after), clock=clock, settings=settings)
     job = whale.run(topology_of(3), clock=clock, settings=settings, restore="latest")
@@ -106,13 +111,7 @@ def test_a_restored_table_that_lacks_a_column_is_refused(
     columns: list[str], wanted: list[str], tmp_path: Path
 ) -> None:
     clock = VirtualClock(BEGIN_NS)
-    settings = {
-        "checkpoints.url": str(tmp_path),
-        "checkpoints.interval_ms": 2_000,
-        "runtime.poll_interval_ms": 500,
-        "runtime.max_restarts": 0,
-        "transport.wtl_ms": 0,
-    }
+    settings = settings_with(tmp_path)
     with pytest.raises(PlannedFailureError):
         whale.run(with_people(columns, ["n", "name"], 2), clock=clock, settings=settings)
     now = with_people(["id", "name", "age"], wanted)

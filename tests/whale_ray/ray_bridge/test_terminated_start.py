@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from tests.runs import rest
+from tests.runs import commands_below, rest
 
 LIMIT_S = 150
 START = """
@@ -18,16 +18,6 @@ from whale_ray.ray_bridge import connect_ray
 connect_ray("local", num_cpus=1)
 input()
 """
-
-
-def commands_below(process: psutil.Process) -> list[str]:
-    found = []
-    for child in process.children(recursive=True):
-        try:
-            found.append(" ".join(child.cmdline()))
-        except psutil.Error:
-            continue  # it has ended
-    return found
 
 
 @pytest.mark.ray

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.runs import rest
+from tests.runs import commands_below, rest
 
 pytestmark = [pytest.mark.long, pytest.mark.spark]
 
@@ -105,14 +105,6 @@ def has_come_to(sign: str, process: psutil.Process, working: Path) -> bool:
     if sign == BUSY:
         return working.exists()
     return any(sign in command for command in commands_below(process))
-
-
-def commands_below(process: psutil.Process) -> Iterator[str]:
-    for child in process.children(recursive=True):
-        try:
-            yield " ".join(child.cmdline())
-        except psutil.Error:
-            continue  # it has ended
 
 
 @pytest.mark.parametrize(("where", "sign", "number"), STEPS)
