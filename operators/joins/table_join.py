@@ -45,7 +45,9 @@ class TableJoin(EquiJoin):
     def with_result_needed(self, wanted: Needed) -> TableJoin:
         """Return the join that knows which of the table's columns those of its result need."""
         _, needed = self.columns_needed(wanted)
-        if needed is None and self.right is not None:
+        if self.only_left_columns:
+            needed = frozenset(self.right_keys)
+        elif needed is None and self.right is not None:
             needed = frozenset(self.right.names)
         return replace(self, table_columns=needed)
 

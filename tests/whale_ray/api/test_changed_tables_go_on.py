@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -26,7 +27,9 @@ CHANGES = pa.table(
 ROWS = pa.table({"k": [row % (KEYS + 5) for row in range(PARTS * 50)], "n": range(PARTS * 50)})
 
 
-def topology_of(parallelism: int, fails_after: int | None = None) -> whale.Topology:
+def topology_of(
+    parallelism: int, fails_after: int | None = None, how: Any = "left"
+) -> whale.Topology:
     """Return a job that reads a fifth of the changes, then a fifth of the rows, and so on."""
     topology = whale.Topology("changing")
     rows = PacedTable(
@@ -38,7 +41,7 @@ def topology_of(parallelism: int, fails_after: int | None = None) -> whale.Topol
     named = topology.source(rows, id="rows").join_table(
         PEOPLE,
         on={"k": "id"},
-        how="left",
+        how=how,
         changes=changes,
         delete_when=whale.col("gone"),
         id="named",
@@ -85,6 +88,15 @@ def test_changes_are_there_after_a_failure(tmp_path: Path, fails_after: int) -> 
     out = job.results("out").to_arrow()
     found = zip(out["n"].to_pylist(), out["name"].to_pylist(), strict=True)
     assert sorted(found, key=lambda row: row[0]) == expected()
+
+
+def test_a_table_of_which_only_keys_are_kept_goes_on(tmp_path: Path) -> None:
+    clock, settings = VirtualClock(BEGIN_NS), settings_with(tmp_path)
+    with pytest.raises(PlannedFailureError):
+        whale.run(topology_of(2, 2, "semi"), clock=clock, settings=settings)
+    job = whale.run(topology_of(3, how="semi"), clock=clock, settings=settings, restore="latest")
+    out = job.results("out").to_arrow()
+    assert sorted(out["n"].to_pylist()) == [n for n, name in expected() if name is not None]
 
 
 def with_people(
