@@ -92,7 +92,7 @@ class RunFolders:
             return  # without a look at each of them
         ended = [folder for folder in found if _has_ended(folder)]
         for folder in ended[self._keep :]:
-            if _is_run(folder):
+            if _is_run(folder):  # of those that have said their end it is not known yet
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -157,7 +157,7 @@ def _has_ended(folder: Path) -> bool:
         with suppress(OSError):
             newest_s = max(newest_s, (folder / name).stat().st_mtime)
     is_quiet = SystemClock().wall_ns() / 1e9 - newest_s >= _QUIET_S
-    return is_quiet and not is_led(folder)
+    return is_quiet and _is_run(folder) and not is_led(folder)
 
 
 def replace_json(path: Path, content: Mapping[str, Any]) -> None:

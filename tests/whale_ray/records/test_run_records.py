@@ -252,6 +252,17 @@ def test_a_folder_of_another_program_is_not_removed(tmp_path):
     assert {"theirs", "no-json", "list"} < {folder.name for folder in tmp_path.iterdir()}
 
 
+def test_a_folder_of_another_program_takes_no_place_of_a_run(tmp_path):
+    settings = settings_in(tmp_path, keep=1)
+    first = whale.run(topology_of(lambda row: {"km": row.km}), settings=settings)
+    os.utime(tmp_path / first.id / "job.json", (1, 1))
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "job.json").write_text('{"queue": 1}')
+    os.utime(tmp_path / "theirs" / "job.json", (2, 2))
+    whale.run(topology_of(lambda row: {"km": row.km}), settings=settings)
+    assert (tmp_path / first.id / "job.json").exists()
+
+
 def test_a_job_in_virtual_time_or_without_an_interval_is_not_recorded(tmp_path):
     for settings, clock in (
         (settings_in(tmp_path), VirtualClock()),
