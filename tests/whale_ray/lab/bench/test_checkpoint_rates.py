@@ -13,6 +13,7 @@ from whale_ray.configs.errors import JobError
 from whale_ray.lab.bench.checkpoints import rates
 from whale_ray.lab.bench.checkpoints.rates import rate_rows
 from whale_ray.lab.bench.streaming.answers import Answer
+from whale_ray.lab.bench.streaming.inputs import InputFiles
 from whale_ray.metrics.checkpoint_metrics import CheckpointMetrics
 
 NAME = next(iter(rates.WORKLOADS))
@@ -74,6 +75,23 @@ def test_another_answer_is_an_error(monkeypatch, small, tmp_path: Path):
     monkeypatch.setattr(rates, "_run", other)
     with pytest.raises(JobError, match="another answer with checkpoints"):
         rate_rows(tmp_path, quick=True)
+
+
+def test_each_workload_reads_files_of_its_own(monkeypatch, tmp_path: Path):
+    monkeypatch.setattr(rates, "WORKLOADS", dict.fromkeys(rates.WORKLOADS, 2_000))
+    read = []
+
+    def run(_workload: object, inputs: InputFiles, interval_ms: int | None) -> rates._Measured:
+        read.append(inputs.folder)
+        assert any(inputs.folder.glob("*.parquet"))
+        return rates._Measured(
+            1.0, 1.0, Answer(1, 2), None if interval_ms is None else CheckpointMetrics(count=1)
+        )
+
+    monkeypatch.setattr(rates, "_run", run)
+    assert len(rate_rows(tmp_path, quick=False)) == 2 * len(rates.WORKLOADS)
+    assert len(set(read)) == len(rates.WORKLOADS)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.long

@@ -82,11 +82,12 @@ def rate_rows(folder: Path, quick: bool) -> list[BenchRow]:
     """Measure each workload: its rate, and how long markers take until they are everywhere."""
     interval_ms = QUICK_INTERVAL_MS if quick else INTERVAL_MS
     rows: list[BenchRow] = []
-    for name, events in WORKLOADS.items():
-        workload = workload_named(name)
-        inputs = write_inputs(folder, QUICK_EVENTS if quick else events, workload.reads)
+    for number, (name, events) in enumerate(WORKLOADS.items()):
+        workload, of_workload = workload_named(name), folder / str(number)
+        inputs = write_inputs(of_workload, QUICK_EVENTS if quick else events, workload.reads)
         pairs = _pairs(workload, inputs, interval_ms, 1 if quick else PAIRS)
         rows += _rows_of(workload, inputs, interval_ms, pairs)
+        shutil.rmtree(of_workload)
     return rows
 
 
