@@ -8,14 +8,22 @@ import numpy as np
 
 from ..transport.atomics import inner, load
 
-__all__ = ["LENGTH_MASK", "NULLS", "same_key"]
+__all__ = ["LENGTH_MASK", "NULLS", "position_of", "same_key"]
 
 NULLS = 0xFFFFFF << 8
 """The bits of a record's word `#link` that say which key columns are null."""
 LENGTH_MASK = (1 << 24) - 1
 """The bits of a reference that are the length."""
 
+_POSITION_MASK = (1 << 40) - 1
+
 _PAGE_MASK = 4095  # of the smallest pages
+
+
+@inner
+def position_of(reference: Any) -> Any:
+    """Return where in the log the value of a reference lies: its upper 40 bits, without a sign."""
+    return (reference >> 24) & _POSITION_MASK
 
 
 @inner
@@ -45,7 +53,7 @@ def _same_texts(base: Any, references: Any, words: Any, texts: Any) -> Any:
         length = reference & LENGTH_MASK
         if length != load(words + 16 * text + 8):
             return False
-        if not _same_bytes(base + (reference >> 24), load(words + 16 * text), length):
+        if not _same_bytes(base + position_of(reference), load(words + 16 * text), length):
             return False
     return True
 

@@ -36,6 +36,9 @@ _RESERVED_PER_BUDGET = 6
 """Address space is reserved for each of the five sizes of chunks, and one more: places of freed
 chunks are only used for chunks of the same size or smaller ones."""
 
+_RESERVED_BYTES_MAX = 1 << 40
+"""References to values have 40 bits for a position."""
+
 _SMALL_PAGES_BYTES = 32 << 20
 """So much of the log has small pages in any case: a huge one takes its 2 MiB at the first byte."""
 
@@ -78,6 +81,7 @@ class ChunkLog:
         self._operator = operator
         bytes_max = budget.limit_bytes + budget.disk_bytes_max
         granules = _RESERVED_PER_BUDGET * (bytes_max // CHUNK_BYTES_MIN + 1)
+        granules = min(granules, _RESERVED_BYTES_MAX // CHUNK_BYTES_MIN)
         self._reserved_bytes = granules * CHUNK_BYTES_MIN
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
         try:
@@ -275,12 +279,36 @@ class ChunkLog:
         if self._end + size <= self._reserved_bytes:
             self._end += size
             return Chunk(self._end - size, size)
+        found = self._begin_of_larger(size)
+        if found is None:
+            self._join_neighbours()
+            found = self._begin_of_larger(size)
+        return found
+
+    def _begin_of_larger(self, size: int) -> Chunk | None:
+        """Return the begin of the smallest free place that has this size, or a larger one."""
         for larger in sorted(self._free):
-            if larger > size and self._free[larger]:
+            if larger >= size and self._free[larger]:
                 start = self._free[larger].pop()
-                self._free[larger - size].append(start + size)
+                if larger > size:
+                    self._free[larger - size].append(start + size)
                 return Chunk(start, size)
         return None
+
+    def _join_neighbours(self) -> None:
+        """Make one place of free ones that touch each other.
+
+        Heaps take chunks of any size when they are compacted, so places are cut up.
+        """
+        places = sorted((start, size) for size, starts in self._free.items() for start in starts)
+        self._free.clear()
+        begin = stop = 0
+        for start, size in [*places, (self._reserved_bytes, 0)]:
+            if start != stop:
+                if stop > begin:
+                    self._free[stop - begin].append(begin)
+                begin = start
+            stop = start + size
 
 
 def _granules(chunk: Chunk) -> slice:

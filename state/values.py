@@ -25,7 +25,7 @@ from .index import (
     TYPE_PLACE,
     TYPE_SLOTS,
 )
-from .key_comparison import LENGTH_MASK
+from .key_comparison import LENGTH_MASK, position_of
 
 _TYPE_WORDS = types.Array(numba.int64, 2, "C", readonly=True)
 _TYPE_VALID = types.Array(numba.bool_, 1, "C", readonly=True)
@@ -79,7 +79,7 @@ def write_values(
         known, reference = load(record + 8 * set_word), load(record + 8 * word)
         if valid[row]:
             written = _put(place[BASE], at, values[row, 0], values[row, 1], reference)
-            if written < 0:
+            if written == -1:  # references beyond 512 GiB are negative, too
                 return -1 - row - HEAP * ROWS_MAX
             store(record + 8 * word, written)
             store(record + 8 * set_word, known | (1 << bit))
@@ -141,7 +141,7 @@ def pick_values(
         known, reference = load(record + 8 * set_word), load(record + 8 * word)
         length = values[row, 1]
         if (known >> bit) & 1:
-            kept = place[BASE] + (reference >> 24)
+            kept = place[BASE] + position_of(reference)
             order = _order_of_bytes(kept, reference & LENGTH_MASK, values[row, 0], length)
             if order == 0:
                 picked[row] = later
@@ -149,7 +149,7 @@ def pick_values(
             if (order > 0) == greatest:
                 continue
         written = _put(place[BASE], at, values[row, 0], length, reference)
-        if written < 0:
+        if written == -1:  # references beyond 512 GiB are negative, too
             return -1 - row - HEAP * ROWS_MAX
         store(record + 8 * word, written)
         store(record + 8 * set_word, known | (1 << bit))
@@ -184,7 +184,7 @@ def move_values(place: Any, at: Any, references: Any, first: Any, stop: Any) -> 
             length = reference & LENGTH_MASK
             if length:
                 target = at[HEAP_NEXT]
-                copy(place[BASE] + target, place[BASE] + (reference >> 24), length)
+                copy(place[BASE] + target, place[BASE] + position_of(reference), length)
                 at[HEAP_NEXT] += _heap_bytes(length)
                 store(record + 8 * references[position], (target << 24) | length)
 
