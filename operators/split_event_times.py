@@ -7,8 +7,9 @@ further, or if the instance's watermark has passed it.
 
 A split without rows would hold the others back for ever. Its reader knows whether it has come to
 the split's present end; a split that has stayed there for `idle_after_ms` is idle: it leaves the
-minimum until it has a row again. Time in which the reader is not asked does not count, since rows
-may have come meanwhile.
+minimum until it has rows again. It has them once its reader has taken some, also if those of other
+splits are returned first: else these would make them late. Time in which the reader is not asked
+does not count, since rows may have come meanwhile.
 """
 
 from __future__ import annotations
@@ -65,9 +66,7 @@ class SplitEventTimes:
             BadRowError, InputError: as for `EventTimeAssigner.assign`.
         """
         assigner = self._assigners.get(split) or self._add(split)
-        if split in self._idle:
-            self._idle.discard(split)
-            assigner.catch_up(self.watermark_ns)
+        self._end_idleness(split)
         self._quiet_ns[split] = 0
         late_before = assigner.late_rows
         try:
@@ -93,7 +92,9 @@ class SplitEventTimes:
             counted_ns = min(elapsed_ns, -(-idle_after_ns // _ASKED_AT_LEAST))
             for split, has_rows in splits.items():
                 self._quiet_ns[split] = 0 if has_rows else self._quiet_ns[split] + counted_ns
-                if self._quiet_ns[split] >= idle_after_ns:
+                if has_rows:
+                    self._end_idleness(split)
+                elif self._quiet_ns[split] >= idle_after_ns:
                     self._idle.add(split)
         self._asked_ns = now_ns
         self._advance()
@@ -120,6 +121,11 @@ class SplitEventTimes:
         assigner.catch_up(self.watermark_ns)
         self._assigners[split], self._quiet_ns[split] = assigner, 0
         return assigner
+
+    def _end_idleness(self, split: str) -> None:
+        if split in self._idle:
+            self._idle.discard(split)
+            self._assigners[split].catch_up(self.watermark_ns)
 
     def _remove(self, split: str) -> None:
         del self._assigners[split], self._quiet_ns[split]

@@ -37,11 +37,14 @@ class SplitModel:
     def know(self, split: str) -> None:
         self.reached.setdefault(split, self.watermark)
 
-    def take(self, split: str, times: list[int]) -> list[int]:
-        self.know(split)
+    def wake(self, split: str) -> None:
         if split in self.idle:
             self.idle.discard(split)
             self.reached[split] = max(self.reached[split], self.watermark)
+
+    def take(self, split: str, times: list[int]) -> list[int]:
+        self.know(split)
+        self.wake(split)
         kept = []
         for time in times:
             if time <= self.reached[split]:
@@ -94,6 +97,8 @@ def test_watermarks_and_late_rows_are_those_of_the_definition(steps):
                 quiet[split] = 0 if has_rows else quiet[split] + (min(more, 10) if asked else 0)
                 if quiet[split] >= 40:
                     model.idle.add(split)
+                elif has_rows:
+                    model.wake(split)
             asked = True
             model.advance()
         assert found.watermark_ns == model.watermark
@@ -111,6 +116,17 @@ def test_the_least_watermark_counts_until_its_split_is_idle():
     for now_ns in range(0, 1_500_000, 250_000):
         found.observe({"a": True, "b": False}, now_ns)
     assert found.watermark_ns == 99
+
+
+def test_rows_of_idle_splits_that_come_together_are_not_late_for_each_other():
+    found = SplitEventTimes(EventTime("t", 0, "ns", "drop", idle_after_ms=1e-6), "s")
+    for now_ns in range(6):
+        found.observe({"a": False, "b": False}, now_ns)
+    assert found.idle
+    found.observe({"a": True, "b": True}, 6)  # the reader has taken rows of both
+    assert times_of(found.assign("a", batch([100, 200]))[0]) == [100, 200]
+    assert times_of(found.assign("b", batch([100, 200]))[0]) == [100, 200]
+    assert found.watermark_ns == 199
 
 
 def test_time_in_which_nobody_asked_does_not_make_a_split_idle():
