@@ -56,7 +56,7 @@ class SessionWindows(EmitsInPortions, RowWindows):
 
     def deadline_ns(self) -> int | None:
         """Return when changed rows are to be emitted, in update mode with a trigger."""
-        return self._trigger.due_ns
+        return self._trigger.deadline_ns(self._context.clock)
 
     def on_deadline(self, now_ns: int, out: Output) -> None:
         """Emit the rows that have changed."""

@@ -76,7 +76,7 @@ def test_windows_are_those_of_a_model_though_rows_wait(
         allowed_lateness_ns=lateness * US,
     )
     process, out = AggregateWindows(asked), Emitted()
-    clock = mock.Mock(wall_ns=mock.Mock(side_effect=range(0, 10**15, step * 10**8 or 1)))
+    clock = mock.Mock(monotonic_ns=mock.Mock(side_effect=range(0, 10**15, step * 10**8 or 1)))
     context = replace(instance_context(operator_id="windows"), clock=clock)
     context = replace(context, state_budget=StateBudget(1 << 30, 1 << 30))
     with (
@@ -112,7 +112,7 @@ def test_rows_that_were_late_and_wait_leave_before_their_window_closes() -> None
     sums = (F.sum("number").alias("sum"),)
     more = {"output_mode": "update", "trigger_ns": 10**12, "allowed_lateness_ns": 5}
     process = AggregateWindows(Aggregation(("key",), TimeWindow("time", 10, 10, 0), sums, **more))
-    out, clock = Emitted(), mock.Mock(wall_ns=lambda: 0)
+    out, clock = Emitted(), mock.Mock(monotonic_ns=lambda: 0)
     context = replace(instance_context(operator_id="windows"), clock=clock)
     process.open(replace(context, state_budget=StateBudget(1 << 30, 1 << 30)))
     with mock.patch.object(GroupState, "spills", True):
