@@ -100,6 +100,13 @@ class Source(ABC):
         """
         return self
 
+    def as_resumed(self) -> Source:
+        """Return the source that `materialize` made, for a job that goes on without its topology.
+
+        Called once, by the driver; what the source knew of its input then may not hold any more.
+        """
+        return self
+
     def release(self) -> None:
         """Free what `materialize` created; called by the driver when the job has ended."""
         return

@@ -103,6 +103,10 @@ class KafkaSource(Source):
             ends = None if self.end is None else ask.offsets(partitions, self.end, "end")
         return replace(self, begins=begins, ends=ends, ids=topic_ids(self.cluster, self.topics))
 
+    def as_resumed(self) -> Source:
+        """Ask for the topics' ids: one may have been created anew since the job was submitted."""
+        return replace(self, ids=topic_ids(self.cluster, self.topics))
+
     def open(self, context: InstanceContext) -> SourceReader:
         """Open the instance's partitions where the source begins."""
         return self._open(context, {}, {})

@@ -7,17 +7,19 @@ import os
 import pickle
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 from ..configs.errors import DamagedCheckpointError, InputError, UsageError, WhaleError
 from ..configs.settings import Settings
 from ..control.operator_records import check_restorable
 from ..deployment.envelope import Envelope, installed_versions, seal, unseal
 from ..operators.arguments import check_type, names
+from ..operators.sources.base import Source
 from ..operators.windows.durations import Duration, duration_ns
 from ..plan.assignment import Assignment, has_checkpoints, resumed_assignment
+from ..plan.logical import LogicalPlan, OperatorKind
 from ..state.epochs.checkpoint_store import CheckpointStore
 from ..state.epochs.manifest import Manifest, how_it_ended
 from ..state.epochs.messages import RestorePoint
@@ -259,6 +261,17 @@ def load_job(where: str | Path) -> tuple[Assignment, Where, RestorePoint, Manife
     kept = _saved_job(packed, job, point.url, path)
     _check_versions(kept.envelope, job, path)
     return unseal(kept.envelope), kept.on, point, manifest
+
+
+def as_resumed(logical: LogicalPlan) -> LogicalPlan:
+    """Let the sources of a job that was kept look at their inputs anew."""
+    nodes = [
+        replace(node, payload=cast(Source, node.payload).as_resumed())
+        if node.kind is OperatorKind.SOURCE
+        else node
+        for node in logical.nodes
+    ]
+    return replace(logical, nodes=tuple(nodes))
 
 
 def _saved_job(packed: bytes, job: str, url: str, path: str) -> SavedJob:

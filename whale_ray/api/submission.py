@@ -36,6 +36,7 @@ from ..transport.clock import Clock, SystemClock
 from .checkpoints import (
     CheckpointOptions,
     Where,
+    as_resumed,
     load_job,
     save_for_resume,
     warn_without_checkpoints,
@@ -355,7 +356,7 @@ def resume(
     before, ran_on, point, manifest = load_job(path)
     of_folder = {"checkpoints.url": point.url, "checkpoints.take_over": take_over}
     settings = before.settings.with_overrides(of_folder)
-    logical = rescaled(before.plan, {} if parallelism is None else parallelism)
+    logical = as_resumed(rescaled(before.plan, {} if parallelism is None else parallelism))
     check_outputs(logical)
     workers = workers or before.plan.workers
 

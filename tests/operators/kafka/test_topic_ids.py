@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import confluent_kafka
 import pytest
 
+import whale_ray as whale
 from tests.operators.kafka.kafka_cluster import PARTITIONS, MockCluster, mock_cluster
 from whale_ray import sources
 from whale_ray.configs.errors import InputError
@@ -76,3 +78,23 @@ def test_a_topic_that_was_created_anew_with_as_many_partitions_and_rows(
     with pytest.raises(InputError, match=told):
         resumed(other, at)
     assert resumed(none, without) == without
+
+
+def test_a_job_that_is_resumed_without_its_topology_compares_the_ids_of_now(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    topic = cluster.topic()
+
+    def name(number: int) -> None:
+        admin = NamingAdmin({topic: confluent_kafka.Uuid(1, number)})
+        monkeypatch.setattr(KafkaCluster, "admin", lambda self, errors: admin)
+
+    name(2)
+    topology = whale.Topology("resumed")
+    rows = topology.source(sources.kafka(topic, cluster.servers, value="bytes"), id="messages")
+    rows.sink(whale.sinks.parquet(tmp_path / "out"), id="out")
+    folder = tmp_path / "checkpoints"
+    whale.submit(topology, on="processes", workers=1, checkpoints=folder).stop(savepoint=True)
+    name(3)
+    with pytest.raises(InputError, match=rf"the topic '{topic}' was deleted and created anew"):
+        whale.resume(folder).wait(timeout_s=60)
