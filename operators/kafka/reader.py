@@ -291,7 +291,8 @@ class KafkaReader(SourceReader):
         """Handle that the next message is not there: it was removed, or the topic is another."""
         assert self._consumer is not None
         place = self._kafka.TopicPartition(*partition)
-        if self._rules.on_expired == "fail":
+        nothing_read = reading.next == BEGINNING  # retention has moved the beginning meanwhile
+        if self._rules.on_expired == "fail" and not nothing_read:
             low, high = self._consumer.get_watermark_offsets(place, timeout=5)
             msg = (
                 f"topic {partition.topic!r}, partition {partition.number}: the next message, "
@@ -300,8 +301,8 @@ class KafkaReader(SourceReader):
                 "longer, or pass on_expired='earliest' (or 'latest') to go on without them"
             )
             raise InputError(msg)
-        reading.lost_from = reading.next
-        earliest = self._rules.on_expired == "earliest"
+        reading.lost_from = None if nothing_read else reading.next
+        earliest = nothing_read or self._rules.on_expired == "earliest"
         place.offset = self._kafka.OFFSET_BEGINNING if earliest else self._kafka.OFFSET_END
         self._consumer.incremental_unassign([self._kafka.TopicPartition(*partition)])
         self._consumer.incremental_assign([place])
