@@ -27,7 +27,8 @@ class OperatorMetrics:
             its most blocked instance from working.
         rows_dropped: rows left out, by reason.
         rows_late: rows that came too late, whatever was done with them (`InstanceMetrics`).
-        latency_p50_ms, latency_p99_ms: for sinks; None elsewhere.
+        latency_p50_ms, latency_p99_ms: for sinks; None elsewhere. Of rows from another machine it
+            contains the difference of the monotonic clocks.
         waits_for_table: whether an instance takes no row yet, since a table is not complete.
         gauges: what a source tells of its input, such as `{"rows behind": {"orders/0": 12}}`: by
             name, then by part.
