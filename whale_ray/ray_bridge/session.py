@@ -331,18 +331,23 @@ def _initialize(what: str, **options: Any) -> None:
 def _keeping_sigterm_handler() -> Iterator[None]:
     """Prevent `ray.init` from replacing an existing handler of SIGTERM.
 
-    Ray's own handlers end the process without stopping what else it has started.
+    Ray's own handlers end the process without stopping what else it has started. The one that its
+    C++ library installs beside Python's prints a trace, and aborts the process after 3 s.
     """
     import ray
 
     utils: Any = ray._private.utils
-    take = utils.set_sigterm_handler
-    if signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, None):
-        utils.set_sigterm_handler = lambda _handler: None
+    take, kept = utils.set_sigterm_handler, signal.getsignal(signal.SIGTERM)
+    if kept in (signal.SIG_DFL, None):
+        yield
+        return
+    utils.set_sigterm_handler = lambda _handler: None
     try:
         yield
     finally:
         utils.set_sigterm_handler = take
+        if threading.current_thread() is threading.main_thread():  # no other one may
+            signal.signal(signal.SIGTERM, kept)
 
 
 def _of_cluster(before: set[psutil.Process]) -> set[psutil.Process]:
