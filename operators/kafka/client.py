@@ -34,6 +34,7 @@ _OWN = {
     "enable.partition.eof": "a source needs it",
     "enable.idempotence": "a sink needs it",
 }
+_WRONG_TYPE = (TypeError, ValueError)  # of a value, which the client says in a line
 _UNREACHABLE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_RESOLVE")
 _REFUSED = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL")
 _FORBIDDEN = (
@@ -113,7 +114,7 @@ class KafkaCluster:
         defaults = {"isolation.level": "read_committed"}
         try:
             return confluent_kafka.Consumer(self._settings(defaults, settings, errors))
-        except confluent_kafka.KafkaException as error:
+        except (confluent_kafka.KafkaException, *_WRONG_TYPE) as error:
             raise InputError(self._refused_setting(error)) from None
 
     def admin(self, errors: ClientErrors) -> confluent_kafka.admin.AdminClient:
@@ -126,7 +127,7 @@ class KafkaCluster:
 
         try:
             return confluent_kafka.admin.AdminClient(self._settings({}, {}, errors))
-        except confluent_kafka.KafkaException as error:
+        except (confluent_kafka.KafkaException, *_WRONG_TYPE) as error:
             raise InputError(self._refused_setting(error)) from None
 
     def producer(
@@ -148,7 +149,7 @@ class KafkaCluster:
         settings = {"delivery.report.only.error": False, **settings}  # each answer is counted
         try:
             return confluent_kafka.Producer(self._settings(defaults, settings, errors))
-        except confluent_kafka.KafkaException as error:
+        except (confluent_kafka.KafkaException, *_WRONG_TYPE) as error:
             raise InputError(self._refused_setting(error)) from None
 
     def explain(
@@ -212,6 +213,6 @@ class KafkaCluster:
             **settings,
         }
 
-    def _refused_setting(self, error: confluent_kafka.KafkaException) -> str:
-        reason = error.args[0].str()
+    def _refused_setting(self, error: Exception) -> str:
+        reason = error if isinstance(error, _WRONG_TYPE) else error.args[0].str()
         return f"the client of Kafka at {self.bootstrap_servers} refuses config=: {reason}"

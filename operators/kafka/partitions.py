@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -88,7 +89,7 @@ def checked_place(given: Any, topics: Sequence[str], name: str) -> Place:
         try:
             return Places(
                 {
-                    Partition(topic, int(number)): _offset(offset)
+                    Partition(topic, _whole(number)): _whole(offset)
                     for topic, offsets in by_topic.items()
                     for number, offset in offsets.items()
                 }
@@ -102,12 +103,13 @@ def checked_place(given: Any, topics: Sequence[str], name: str) -> Place:
     raise InputError(msg)
 
 
-def _offset(given: Any) -> int:
-    offset = int(given)
-    if offset < 0:
-        msg = "negative"
+def _whole(given: Any) -> int:
+    """Return a number of a partition, or an offset; TypeError or ValueError if it is none."""
+    found = int(given) if isinstance(given, str) else index(given)
+    if found < 0 or isinstance(given, bool):
+        msg = "negative, or a truth value"
         raise ValueError(msg)
-    return offset
+    return found
 
 
 def owned(

@@ -234,6 +234,9 @@ def _checked(
     """Return the names of the topics; raise `InputError` for an argument that is not allowed."""
     check_type("kafka", "find_partitions_s", find_partitions_s, Real, "seconds")
     check_type("kafka", "group", group, (str, type(None)), "the name of a consumer group")
+    if group == "":
+        msg = "group='' names no consumer group; leave it out, and none is told what was read"
+        raise InputError(msg)
     several = names("kafka", "topics", topics, "a name, or a list of names", or_one=True)
     if not several or not all(several) or len(set(several)) != len(several):
         msg = f"topics={several!r} of the Kafka source must be one name, or several different ones"
@@ -241,8 +244,8 @@ def _checked(
     if on_expired not in ("fail", "earliest", "latest"):
         msg = f"on_expired={on_expired!r} is unknown; use 'fail', 'earliest' or 'latest'"
         raise InputError(msg)
-    if not find_partitions_s > 0:
-        msg = f"find_partitions_s={find_partitions_s} must be above 0"
+    if not 0 < find_partitions_s < float("inf"):
+        msg = f"find_partitions_s={find_partitions_s} must be above 0, and finite"
         raise InputError(msg)
     if end == "earliest":
         msg = "end='earliest' of the Kafka source leaves no row; pass 'latest', a time or offsets"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from whale_ray import sources
-from whale_ray.configs.errors import UsageError
-from whale_ray.operators.kafka.partitions import Partition, owned
+from whale_ray.configs.errors import InputError, UsageError
+from whale_ray.operators.kafka.partitions import Partition, Places, checked_place, owned
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,11 @@ from whale_ray.operators.kafka.partitions import Partition, owned
         ({"end": "earliest"}, "leaves no row"),
         ({"on_expired": "skip"}, "is unknown"),
         ({"find_partitions_s": 0}, "must be above 0"),
+        ({"find_partitions_s": float("inf")}, "must be above 0, and finite"),
+        ({"start": {0: 1.7}}, "is no place in a topic"),
+        ({"end": {"t": {0: True}}}, "is no place in a topic"),
+        ({"start": {0.5: 1}}, "is no place in a topic"),
+        ({"group": ""}, "names no consumer group"),
         ({"config": {"group.id": "x"}}, "pass group="),
     ],
 )
@@ -38,6 +43,19 @@ def test_arguments_that_are_refused(options: dict[str, Any], told: str) -> None:
     given |= options
     with pytest.raises(UsageError, match=told):
         sources.kafka(given.pop("topics"), given.pop("bootstrap_servers"), **given)
+
+
+def test_a_setting_of_a_wrong_type_is_one_line() -> None:
+    source = sources.kafka("t", "b:1", schema={"n": "int64"}, config={"stats_cb": 3})
+    with pytest.raises(
+        InputError, match=r"^the client of Kafka at b:1 refuses config=: .*stats_cb"
+    ):
+        source.materialize(cluster=False)
+
+
+def test_numbers_of_partitions_may_be_texts_as_in_json() -> None:
+    place = checked_place({"t": {"0": "17", 1: 18}}, ["t"], "start")
+    assert place == Places({Partition("t", 0): 17, Partition("t", 1): 18})
 
 
 def test_passwords_are_not_shown() -> None:
