@@ -108,8 +108,12 @@ class SplitEventTimes:
         }
 
     def restore(self, kept: Sequence[Mapping[str, Any]]) -> None:
-        """Resume from what instances kept; splits that are not of this one `observe` forgets."""
-        self.watermark_ns = min(one["watermark_ns"] for one in kept)
+        """Resume from what instances kept; splits that are not of this one `observe` forgets.
+
+        An instance without a split was idle, so its watermark held nobody back.
+        """
+        counting = [one for one in kept if one["splits"]] or kept
+        self.watermark_ns = min(one["watermark_ns"] for one in counting)
         self.late_rows = sum(one["late_rows"] for one in kept)
         for one in kept:
             for split, latest in one["splits"].items():

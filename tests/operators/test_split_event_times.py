@@ -176,6 +176,20 @@ def test_it_goes_on_from_what_was_kept():
     assert second.kept() == first.kept()
 
 
+def test_an_instance_without_a_split_takes_no_watermark_back():
+    event_time = EventTime("t", 0, "ns", "drop", idle_after_ms=1e-6)
+    first, second, after = (SplitEventTimes(event_time, "s") for _ in range(3))
+    first.assign("a", batch([10]))
+    first.assign("b", batch([100]))
+    for now_ns in range(6):
+        first.observe({"a": False, "b": True}, now_ns)
+    assert first.watermark_ns == 99  # a is idle
+    second.observe({}, 0)
+    after.restore([first.kept(), second.kept()])
+    assert after.watermark_ns == 99
+    assert times_of(after.assign("a", batch([50, 100]))[0]) == [100]
+
+
 def test_without_a_split_it_is_idle():
     found = SplitEventTimes(EventTime("t", 0, "ns"), "s")
     assert found.idle
