@@ -295,7 +295,7 @@ class AggregateWindows(GroupWindows):
                 accumulators,
                 self._context,
                 notes_changes=self._asked.emits_changes,
-                shares_stores=self._asked.window is not None,
+                shares_stores=not isinstance(self._slices, WholeInput),
             )
             self._merged = GroupState(keys, accumulators, self._context)
             self._results = WindowResults(self._asked, self.schema, name)

@@ -112,7 +112,9 @@ class TopRows(TimeWindows):
         """Take the columns from the first rows."""
         if self._groups is None:
             # One group per slice tells when windows end; the rows themselves are in `_kept`.
-            self._groups = GroupState(Schema(()), (), self._context)
+            # A slice has one group, so a store of its own would be nearly empty.
+            many = not isinstance(self._slices, WholeInput)
+            self._groups = GroupState(Schema(()), (), self._context, shares_stores=many)
             self.schema = self._asked.output_schema(schema)
             self._input = schema
 

@@ -17,6 +17,7 @@ from whale_ray.testing import instance_context
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.column import Column
 
+F = whale.functions
 ROWS = 40_000
 """Several reads of a source in each window."""
 
@@ -93,3 +94,22 @@ def test_rows_that_are_left_out_move_the_time_of_the_result_in_snapshots_too() -
         out = Emitted()
         process.close(out)
         assert (out.rows, out.times) == ([{"v": 4_999}], [9_000])
+
+
+@pytest.mark.parametrize("is_within", [False, True])
+def test_many_windows_with_few_rows_take_little_memory(is_within: bool) -> None:
+    """A slice of a few groups has no chunk of memory of its own: here 128 would take 8 MiB."""
+    seconds = pa.array(range(128), pa.int64())
+    rows = pa.table({"t": seconds.cast(pa.timestamp("s")), "k": seconds, "v": seconds})
+    topology = whale.Topology("windows")
+    stream = topology.source(whale.sources.arrow(rows), id="rows", event_time="t")
+    grouped = stream.group_by(whale.window("t", "128 seconds", "1 second"), "k")
+    if is_within:
+        counts = grouped.agg(F.count().alias("n"))
+        result = counts.group_by("window_start", "window_end").agg(F.sum("n").alias("rows"))
+    else:
+        result = grouped.top_n(1, by="v")
+    result.sink(whale.sinks.collect(), id="out")
+    settings = {"runtime.state_bytes": 4 << 20, "runtime.spill_bytes_max": 0}
+    found = whale.run(topology, settings=settings).results("out").to_arrow()
+    assert found.num_rows == (255 if is_within else 128 * 128)
