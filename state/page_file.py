@@ -144,8 +144,7 @@ class PageFile:
             fd = _nameless(self._directory)
             try:
                 os.posix_fallocate(fd, 0, nbytes)
-                mapping = mmap.mmap(fd, nbytes)
-                mapping.madvise(mmap.MADV_RANDOM)
+                mapping = _mapping_of(fd, nbytes)
             finally:
                 os.close(fd)
         except OSError as error:
@@ -167,9 +166,9 @@ class PageFile:
                 os.posix_fallocate(fd, 0, nbytes)
                 _write_all(fd, content.data, 0)
                 start_writing(fd, 0, nbytes)
-                mapping = mmap.mmap(fd, nbytes, prot=mmap.PROT_READ)
-                mapping.madvise(mmap.MADV_RANDOM)
-                return np.frombuffer(mapping, np.uint8, content.size)
+                held = np.frombuffer(_mapping_of(fd, nbytes), np.uint8, content.size)
+                held.flags.writeable = False
+                return held
             finally:
                 os.close(fd)
         except OSError as error:
@@ -201,6 +200,18 @@ class PageFile:
             f"operator {self._owner!r} cannot spill its state to {folder}: {system_reason(error)};"
             f" {remedy}"
         )
+
+
+def _mapping_of(fd: int, nbytes: int) -> mmap.mmap:
+    """Return a mapping of a whole file that needs no descriptor any more.
+
+    Python's own keeps one open as long as it lives, and a process may have but 1,024 by default.
+    """
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
+    mapping = mmap.mmap(-1, nbytes, flags=flags)
+    address = np.frombuffer(mapping, np.uint8).ctypes.data
+    _map(address, nbytes, mmap.MAP_SHARED | _MAP_FIXED, fd, 0)
+    return mapping
 
 
 def release_pages(words: npt.NDArray[np.uint64]) -> None:
