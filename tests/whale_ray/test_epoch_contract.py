@@ -369,12 +369,17 @@ def test_a_call_is_never_ended_where_a_lock_would_be_held_for_good() -> None:
         finally:
             done.append("finally")
 
+    def answer() -> object:
+        with lock:
+            return done[-1]
+
     def hold() -> None:
         with held() as one:
             done.append(one)
             done.append(2)
         with lock:
             done.append(3)
+        answer()
         try:
             with held():
                 raise KeyError

@@ -83,6 +83,8 @@ def _ends_a_with(frame: FrameType) -> bool:
     A `with` ends with a call with three times None, or, behind an exception, as a handler does.
     """
     code = frame.f_code.co_code[frame.f_lasti :]
+    if dis.opname[code[0]] == "SWAP":  # behind a return, whose value waits beside the `__exit__`
+        code = code[2:]
     names = [dis.opname[one] for one in code[:6:2]]
     return names[0] in _OF_HANDLERS or (names == ["LOAD_CONST"] * 3 and len({*code[1:6:2]}) == 1)
 
