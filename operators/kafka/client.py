@@ -33,6 +33,7 @@ _OWN = {
     "enable.auto.offset.store": "offsets are kept in checkpoints",
     "enable.partition.eof": "a source needs it",
     "enable.idempotence": "a sink needs it",
+    "error_cb": "the job tells the client's errors",
 }
 _WRONG_TYPE = (TypeError, ValueError)  # of a value, which the client says in a line
 _UNREACHABLE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_RESOLVE")

@@ -293,10 +293,9 @@ class KafkaReader(SourceReader):
         place = self._kafka.TopicPartition(*partition)
         nothing_read = reading.next == BEGINNING  # retention has moved the beginning meanwhile
         if self._rules.on_expired == "fail" and not nothing_read:
-            low, high = self._consumer.get_watermark_offsets(place, timeout=5)
             msg = (
                 f"topic {partition.topic!r}, partition {partition.number}: the next message, "
-                f"offset {reading.next}, is not there: the partition holds {low} to {high}; the "
+                f"offset {reading.next}, is not there{self._held(place)}; the "
                 "topic's retention has removed it, or the topic was created anew. Keep messages "
                 "longer, or pass on_expired='earliest' (or 'latest') to go on without them"
             )
@@ -306,6 +305,15 @@ class KafkaReader(SourceReader):
         place.offset = self._kafka.OFFSET_BEGINNING if earliest else self._kafka.OFFSET_END
         self._consumer.incremental_unassign([self._kafka.TopicPartition(*partition)])
         self._consumer.incremental_assign([place])
+
+    def _held(self, place: Any) -> str:
+        """Return which offsets a partition has, for a message; empty if no broker answers."""
+        assert self._consumer is not None
+        try:
+            low, high = self._consumer.get_watermark_offsets(place, timeout=5)
+        except self._kafka.KafkaException:
+            return ""
+        return f": the partition holds {low} to {high}"
 
     # --- the cluster ------------------------------------------------------------------------------
 

@@ -479,6 +479,7 @@ def kafka(
     if if_unknown not in ("fail", "write", "skip"):
         msg = f"sinks.kafka(if_unknown={if_unknown!r}): it is 'fail', 'write' or 'skip'"
         raise UsageError(msg)
+    check_type("sinks.kafka", "transactional", transactional, bool, "True or False")
     cluster = KafkaCluster.of(bootstrap_servers, config)
     format = _format(value, key, headers, timestamp)
     if not transactional:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from whale_ray import sources
+from whale_ray import sinks, sources
 from whale_ray.configs.errors import InputError, UsageError
 from whale_ray.operators.kafka.partitions import Partition, Places, checked_place, owned
 
@@ -36,6 +36,7 @@ from whale_ray.operators.kafka.partitions import Partition, Places, checked_plac
         ({"start": {0.5: 1}}, "is no place in a topic"),
         ({"group": ""}, "names no consumer group"),
         ({"config": {"group.id": "x"}}, "pass group="),
+        ({"config": {"error_cb": print}}, "the job tells the client's errors"),
     ],
 )
 def test_arguments_that_are_refused(options: dict[str, Any], told: str) -> None:
@@ -51,6 +52,12 @@ def test_a_setting_of_a_wrong_type_is_one_line() -> None:
         InputError, match=r"^the client of Kafka at b:1 refuses config=: .*stats_cb"
     ):
         source.materialize(cluster=False)
+
+
+@pytest.mark.parametrize("transactional", ["no", None, 0])
+def test_a_sink_is_not_made_transactional_by_a_truth_value(transactional: Any) -> None:
+    with pytest.raises(UsageError, match="transactional=.* True or False"):
+        sinks.kafka("t", "b:1", transactional=transactional)
 
 
 def test_numbers_of_partitions_may_be_texts_as_in_json() -> None:
