@@ -442,13 +442,12 @@ def kafka(
     those after the last checkpoint are sent again after a failure.
 
     Messages with a key go to the partition to which Java's clients send it. Rows of one instance
-    keep their order within a partition.
-
-    The cluster must allow the job to write into the topic, and, for transactions, to use groups and
-    transactional ids that begin with `whale-ray.`. A transaction must end within its
-    `transaction.timeout.ms` (5 minutes unless `config` says otherwise). The brokers keep a group's
-    offset for `offsets.retention.minutes` (a week); a job that was down for longer in the middle of
-    a commit is refused, unless `if_unknown` says what to do.
+    keep their order within a partition. The cluster must allow the job to write into the topic,
+    and, for transactions, to use groups and transactional ids that begin with `whale-ray.`. A
+    transaction must end within its `transaction.timeout.ms` (5 minutes unless `config` says
+    otherwise). The brokers keep a group's offset for `offsets.retention.minutes` (a week); a job
+    that was down for longer in the middle of a commit is refused, unless `if_unknown` says what to
+    do.
 
     Args:
         topic: its name; it must be there.
