@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import sys
 
 _EXIT_INTERRUPTED = 130
 """The same as in `configs.errors`, whose import may have been interrupted."""
+_SIGNALLED = 128
+"""Exit codes above are those of commands that a signal has ended."""
 
 
 def main() -> int:
@@ -20,7 +23,22 @@ def main() -> int:
     try:
         from .main import main as command
 
-        return command()
+        code = command()
     except KeyboardInterrupt:
         sys.stderr.write("whale-ray: interrupted\n")
         return _EXIT_INTERRUPTED
+    if code > _SIGNALLED and "ray" in sys.modules:
+        _leave_at_once(code)
+    return code
+
+
+def _leave_at_once(code: int) -> None:
+    """End the process once its exit functions have run, but before Python frees what it holds.
+
+    Where a signal came while Ray connected, its C++ library may crash then: the exit code would be
+    that of the crash.
+    """
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
