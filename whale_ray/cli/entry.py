@@ -10,6 +10,7 @@ import atexit
 import gc
 import os
 import sys
+from contextlib import suppress
 
 _EXIT_INTERRUPTED = 130
 """The same as in `configs.errors`, whose import may have been interrupted."""
@@ -39,6 +40,7 @@ def _leave_at_once(code: int) -> None:
     that of the crash.
     """
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):  # its reader has gone, or it is closed
+            stream.flush()
     os._exit(code)
