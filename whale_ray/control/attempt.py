@@ -70,9 +70,9 @@ class Attempt:
         self.busy.add(relay)
         return [CallMember(relay, self.number, REJOIN, self.steps.exchanged)]
 
-    def rejoined(self, relay: int, offer: StepResult) -> list[RelayBack | CallMember]:
+    def rejoined(self, relay: int, offer: StepResult, now_ns: int) -> list[RelayBack | CallMember]:
         """Let a new relay run."""
-        self.repairs.finish(relay)
+        self.repairs.finish(relay, now_ns)
         self.steps.replace_offer(relay, offer)
         self.busy.add(relay)
         return [RelayBack(relay, offer), CallMember(relay, self.number, "run")]

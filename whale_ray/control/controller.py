@@ -165,7 +165,7 @@ class JobController:
             return self._fail(progress.error, now_ns)
         self._awaits_epochs &= progress.step <= STEPS.index("run")
         late_ns = self._start_deadline_ns(now_ns)
-        self._repairs.restore(progress.repairing, progress.repaired, late_ns)
+        self._repairs.restore(progress.repairing, progress.repaired, now_ns, late_ns)
         back: list[Action] = [
             RelayBack(relay, progress.exchanged[1][relay]) for relay in sorted(progress.repaired)
         ]
@@ -230,7 +230,7 @@ class JobController:
         if self._is_given_up:
             return self._go_on_if_quiet(now_ns)
         if event.method == REJOIN:
-            return [*self._attempt.rejoined(event.member, event.result)]
+            return [*self._attempt.rejoined(event.member, event.result, now_ns)]
         self._steps.take(event.member, event.result)
         is_last = not self._attempt.is_relay(event.member) and self._have_workers_ended
         if is_last and self.phase is JobPhase.RUNNING:
@@ -282,6 +282,9 @@ class JobController:
     def _attempt_lost(self, event: AttemptLost, now_ns: int) -> list[Action]:
         is_running = event.attempt == self.attempt and self.phase is JobPhase.RUNNING
         if not is_running or (self._have_workers_ended and not self._awaits_epochs):
+            return []
+        patience_ns, relay = self._limits.unreachable_after_ns, event.unreachable
+        if relay is not None and self._repairs.explains(relay, now_ns, patience_ns):
             return []
         return self._restart_attempt(event.reason, set(), now_ns)
 

@@ -50,10 +50,14 @@ class Respawned:
 
 @dataclass(frozen=True)
 class AttemptLost:
-    """Event: `attempt` cannot finish, though all members are alive; `reason` says why."""
+    """Event: `attempt` cannot finish, though all members are alive; `reason` says why.
+
+    `unreachable` is the relay that others cannot reach, if that is the reason.
+    """
 
     attempt: int
     reason: str
+    unreachable: int | None = None
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ class RelayRepairs:
         self._deadlines_ns: dict[int, int] = {}
         self.count = 0
         """How many replacements were begun in this attempt."""
-        self.finished: set[int] = set()
-        """Relays that are replacements."""
+        self.finished: dict[int, int] = {}
+        """When relays that are replacements rejoined, in ns."""
         self.departed: set[int] = set()
         """Relays that are not replaced any more, since all workers have ended."""
 
@@ -34,21 +34,30 @@ class RelayRepairs:
         self.finished.clear()
         self.departed.clear()
 
-    def restore(self, pending: Iterable[int], finished: Iterable[int], deadline_ns: int) -> None:
+    def explains(self, relay: int, now_ns: int, patience_ns: int) -> bool:
+        """Return whether others cannot reach a relay because it is being replaced, or just was."""
+        if relay in self._deadlines_ns:
+            return True
+        rejoined_ns = self.finished.get(relay)
+        return rejoined_ns is not None and now_ns < rejoined_ns + patience_ns
+
+    def restore(
+        self, pending: Iterable[int], finished: Iterable[int], now_ns: int, deadline_ns: int
+    ) -> None:
         """Continue for a controller that has failed."""
         self._deadlines_ns = dict.fromkeys(pending, deadline_ns)
-        self.finished = set(finished)
+        self.finished = dict.fromkeys(finished, now_ns)
 
     def begin(self, relay: int, deadline_ns: int) -> None:
         """Replace a relay; the new one has to have rejoined by `deadline_ns`."""
         self.count += 1
-        self.finished.discard(relay)
+        self.finished.pop(relay, None)
         self._deadlines_ns[relay] = deadline_ns
 
-    def finish(self, relay: int) -> None:
+    def finish(self, relay: int, now_ns: int) -> None:
         """Record that a new relay has rejoined."""
         del self._deadlines_ns[relay]
-        self.finished.add(relay)
+        self.finished[relay] = now_ns
 
     def do_without(self, relay: int) -> None:
         """Wait no longer for a relay in this attempt."""

@@ -19,6 +19,7 @@ class Limits:
         start_timeout_ns: for a process to start, and for the steps before `run`.
         drain_timeout_ns: for a drain, and for relays to finish.
         kill_grace_ns: for a member to end its step after `abort`.
+        unreachable_after_ns: for the others to reach a relay that was replaced.
         restart_refused: why this job may not be restarted at all, None if it may.
         repairs_max: how many relays may be replaced within an attempt.
         has_checkpoints: whether a restart resumes from the newest checkpoint, so that a drain can,
@@ -29,6 +30,7 @@ class Limits:
     start_timeout_ns: int
     drain_timeout_ns: int
     kill_grace_ns: int
+    unreachable_after_ns: int
     restart_refused: str | None = None
     repairs_max: int = 16
     has_checkpoints: bool = False
@@ -42,6 +44,7 @@ class Limits:
             start_timeout_ns=runtime.start_timeout_ms * 1_000_000,
             drain_timeout_ns=runtime.drain_timeout_ms * 1_000_000,
             kill_grace_ns=runtime.kill_grace_ms * 1_000_000,
+            unreachable_after_ns=runtime.unreachable_after_ms * 1_000_000,
             restart_refused=_restart_refused(assignment),
             repairs_max=assignment.settings.multicast.repairs_max,
             has_checkpoints=has_checkpoints(assignment),

@@ -375,15 +375,12 @@ class Supervisor:
                     self._fleet.call(member, self._controller.attempt, "snapshot", ())
 
     def _take_message(self, message: MemberMessage) -> e.Event:
-        """Handle a worker's or relay's message; return AttemptLost if the trees cannot continue."""
+        """Handle a worker's or relay's message; return AttemptLost if relays cannot continue."""
         if message.member < self._assignment.plan.workers:
             if self._epochs is not None:
                 self._epochs.take(message, self._clock.monotonic_ns())
             return e.Tick()
-        self._trees.take(message, self._clock.monotonic_ns())
-        if not self._trees.failure:
-            return e.Tick()
-        return e.AttemptLost(message.attempt, self._trees.failure)
+        return self._trees.take(message, self._clock.monotonic_ns()) or e.Tick()
 
     def _take_snapshot(self, event: SnapshotTaken) -> None:
         attempt = self._asked.pop(event.member, None)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..configs.settings import MulticastSettings
-from ..multicast.tree_messages import Relocated, TreeReport
+from ..multicast.tree_messages import HostUnreachable, Relocated, TreeReport
 from ..multicast.tree_state import Goal, SwitchReport, TreeLoad, TreeState
 from ..multicast.trees import Tree
 from ..plan.streams import StreamPlan
 from ..worker.offers import RingOffer
-from .controller_events import RelayBack
+from .controller_events import AttemptLost, RelayBack
 from .fleet import MemberMessage
 from .tree_controller import Orders, TreeController
 
@@ -80,11 +80,6 @@ class TreeSession:
         return {} if controller is None else controller.loads
 
     @property
-    def failure(self) -> str:
-        """Why the attempt is lost; "" if it is not."""
-        return "" if self._controller is None else self._controller.failure
-
-    @property
     def next_due_ns(self) -> int | None:
         """The latest time for the next `turn`; None while no attempt runs."""
         return None if self._controller is None else self._controller.next_due_ns
@@ -145,15 +140,21 @@ class TreeSession:
         self._relocated[host] = moved
         self._send(self._controller.back(host, now_ns))
 
-    def take(self, message: MemberMessage, now_ns: int) -> None:
-        """Take a relay's answers and loads."""
+    def take(self, message: MemberMessage, now_ns: int) -> AttemptLost | None:
+        """Take a relay's answers and loads; return AttemptLost if the attempt cannot continue."""
         if self._controller is None or message.attempt != self._attempt:
-            return
-        assert isinstance(message.content, TreeReport)
-        for stream, answer in message.content.answers:
+            return None
+        content = message.content
+        if isinstance(content, HostUnreachable):
+            relay = self._plan.relay_of(content.host)
+            return AttemptLost(message.attempt, content.reason, unreachable=relay)
+        assert isinstance(content, TreeReport)
+        for stream, answer in content.answers:
             self._send(self._controller.answered(stream, answer, now_ns))
-        for load in message.content.loads:
+        for load in content.loads:
             self._send(self._controller.loaded(load, now_ns))
+        failure = self._controller.failure
+        return AttemptLost(message.attempt, failure) if failure else None
 
     def turn(self, now_ns: int) -> None:
         """Begin the switches that are due, and repeat what was not answered."""

@@ -86,3 +86,14 @@ class TreeReport:
 
     answers: tuple[tuple[int, Message], ...] = ()
     loads: tuple[StreamLoad, ...] = ()
+
+
+@dataclass(frozen=True)
+class HostUnreachable:
+    """From a relay to the controller: it has not reached `host` for too long; repeated while so.
+
+    The controller decides what follows, since it knows whether that host's relay is being replaced.
+    """
+
+    host: int
+    reason: str

@@ -159,6 +159,7 @@ class Relay:
             watermarks,
             sleep_max_ns=settings.transport.doorbell_timeout_ms * 1_000_000,
             unreachable_after_ns=settings.runtime.unreachable_after_ms * 1_000_000,
+            tell=lambda news: self._tell(attempt, news),
         )
         opener = StreamOpener(self._assignment, self._member, board, endpoint, offers, resume)
         for spec in plan.rings:

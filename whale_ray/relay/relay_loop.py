@@ -6,9 +6,10 @@ sockets, and the simulator (tests/simulation) over a network of its own, under s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
-from ..configs.errors import AttemptLostError
+from ..multicast.tree_messages import HostUnreachable
 from ..plan.hosts import host_name
 from ..transport.links.statistics import Unreachable
 from . import multicast_stream, watermark_exchange
@@ -57,7 +58,8 @@ class RelayLoop:
     """The turns of the relay of host `host`, in one attempt.
 
     `hosts` are the names of all hosts, by number. A turn does nothing for at most
-    `sleep_max_ns`; a host may be unreachable for `unreachable_after_ns`.
+    `sleep_max_ns`. A host that is unreachable for more than `unreachable_after_ns` is reported
+    with `tell`, again and again until it is reached.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class RelayLoop:
         *,
         sleep_max_ns: int,
         unreachable_after_ns: int,
+        tell: Callable[[HostUnreachable], None],
     ) -> None:
         self.streams: Final = streams
         self._host = host
@@ -78,13 +81,11 @@ class RelayLoop:
         self._watermarks = watermarks
         self._sleep_max_ns = sleep_max_ns
         self._unreachable_after_ns = unreachable_after_ns
+        self._tell = tell
         self._check_at_ns = 0
 
     def turn(self, now_ns: int) -> int:
-        """Do what is due; return how many ns the relay may sleep, 0 if there is more to do.
-
-        Raises AttemptLostError if a host has been unreachable for too long.
-        """
+        """Do what is due; return how many ns the relay may sleep, 0 if there is more to do."""
         endpoint, streams = self._endpoint, self.streams
         endpoint.poll(now_ns)
         self._take_control()
@@ -124,11 +125,11 @@ class RelayLoop:
     def _check_reachable(self, now_ns: int) -> None:
         for lost in self._endpoint.unreachable(now_ns):
             if lost.silent_ns > self._unreachable_after_ns:
-                msg = (
+                reason = (
                     f"{lost.host} has been unreachable from {host_name(self._host)} for "
                     f"{lost.silent_ns / 1e9:.0f} s (runtime.unreachable_after_ms): {lost.why}"
                 )
-                raise AttemptLostError(msg)
+                self._tell(HostUnreachable(self._hosts.index(lost.host), reason))
 
     def _timeout_ns(self, now_ns: int) -> int:
         """Return how long the relay may sleep."""

@@ -15,7 +15,12 @@ from tests.simulation.scenarios.workload import MS, Load, Producer, Reader
 from tests.simulation.simulator import Actions, Send
 from whale_ray.configs.settings import MulticastSettings
 from whale_ray.multicast.switch_vertex import SwitchVertex
-from whale_ray.multicast.tree_messages import Relocated, TreeOrders, TreeReport
+from whale_ray.multicast.tree_messages import (
+    HostUnreachable,
+    Relocated,
+    TreeOrders,
+    TreeReport,
+)
 from whale_ray.multicast.tree_state import (
     TreeState,
 )
@@ -167,6 +172,7 @@ class Relay(SimulatedHost):
             watermarks,
             sleep_max_ns=SLEEP_MAX_NS,
             unreachable_after_ns=UNREACHABLE_AFTER_NS,
+            tell=_refuse,
         )
         self.stream = self._open(tree, state)
         self.streams.add(self.stream, 0, is_root=memory.host == tree.root)
@@ -213,3 +219,7 @@ class Relay(SimulatedHost):
             source.step(now_ns)
         times = [one.next_ns for one in self.memory.timed_sources if one.next_ns is not None]
         return min([self._loop.turn(now_ns), *(at_ns - now_ns for at_ns in times)])
+
+
+def _refuse(unreachable: HostUnreachable) -> None:
+    raise AssertionError(unreachable.reason)

@@ -39,7 +39,13 @@ from whale_ray.control.controller_events import (
 )
 from whale_ray.control.restart_policy import Limits
 
-LIMITS = Limits(max_restarts=2, start_timeout_ns=100, drain_timeout_ns=50, kill_grace_ns=10)
+LIMITS = Limits(
+    max_restarts=2,
+    start_timeout_ns=100,
+    drain_timeout_ns=50,
+    kill_grace_ns=10,
+    unreachable_after_ns=30,
+)
 
 
 def complete(controller: JobController, actions: list[Action], until: str) -> list[Action]:
@@ -279,7 +285,7 @@ def test_after_too_many_deaths_the_job_fails() -> None:
 
 
 def test_a_job_that_cannot_be_replayed_fails_at_the_first_death() -> None:
-    limits = Limits(2, 100, 50, 10, restart_refused="source 'feed' cannot be read again")
+    limits = replace(LIMITS, restart_refused="source 'feed' cannot be read again")
     controller = JobController(1, limits)
     controller.start(0)
     end = controller.handle(Died(0, "signal 9"), 0)[-1]

@@ -111,6 +111,45 @@ def test_an_attempt_that_is_lost_is_aborted_everywhere() -> None:
     assert controller.handle(AttemptLost(0, "reported twice"), 0) == []
 
 
+def test_others_that_cannot_reach_a_relay_wait_while_it_is_replaced() -> None:
+    """How long that may take is limited already, and may be longer than hosts stay in touch."""
+    controller = running()
+    unreachable = AttemptLost(0, "host-1 is unreachable from host-0", unreachable=2)
+    controller.handle(Died(2, "signal 9"), 0)
+    assert controller.handle(unreachable, LATE_NS - 2) == []
+    controller.handle(Respawned(2), LATE_NS - 2)
+    assert controller.handle(unreachable, LATE_NS - 1) == []
+    controller.handle(Returned(2, 0, "rejoin", "new offer"), LATE_NS)
+    reached_ns = LATE_NS + LIMITS.unreachable_after_ns
+    assert controller.handle(unreachable, reached_ns - 1) == []
+    assert controller.handle(unreachable, reached_ns) == [
+        CallMember(member, 0, "abort") for member in range(3)
+    ]
+
+
+def test_a_relay_that_is_not_replaced_and_out_of_reach_costs_the_attempt() -> None:
+    controller = running()
+    controller.handle(Died(2, "signal 9"), 0)
+    unreachable = AttemptLost(0, "host-0 is unreachable from host-1", unreachable=1)
+    assert controller.handle(unreachable, 0) == [
+        CallMember(0, 0, "abort"),
+        CallMember(1, 0, "abort"),
+    ]
+
+
+def test_a_controller_that_resumes_gives_relays_time_to_be_reached() -> None:
+    first = running()
+    first.handle(Died(2, "signal 9"), 0)
+    first.handle(Respawned(2), 0)
+    first.handle(Returned(2, 0, "rejoin", "new offer"), 0)
+    second = JobController(1, LIMITS, 2)
+    second.resume(first.progress, LATE_NS)
+    unreachable = AttemptLost(0, "host-1 is unreachable from host-0", unreachable=2)
+    reached_ns = LATE_NS + LIMITS.unreachable_after_ns
+    assert second.handle(unreachable, reached_ns - 1) == []
+    assert second.handle(unreachable, reached_ns) != []
+
+
 # --- at the end ---
 
 

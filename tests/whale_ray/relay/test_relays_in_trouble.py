@@ -15,6 +15,7 @@ import whale_ray as whale
 from tests.whale_ray.api.test_several_hosts import SMALL, assert_all_received, sibling
 from whale_ray.api.job import Job
 from whale_ray.api.submission import submit
+from whale_ray.control.controller_events import AttemptLost
 from whale_ray.control.fleet import MemberMessage
 from whale_ray.control.tree_session import TreeSession
 from whale_ray.deployment.processes import process_fleet
@@ -127,7 +128,7 @@ def test_when_the_source_has_lost_bytes_the_job_begins_anew_at_once(
     changed: list[MemberMessage] = []
     genuine = TreeSession.take
 
-    def take(self: TreeSession, message: MemberMessage, now_ns: int) -> None:
+    def take(self: TreeSession, message: MemberMessage, now_ns: int) -> AttemptLost | None:
         if not changed and message.member == 4 and marker.exists():
             changed.append(message)
             (stream,) = self.trees
@@ -135,7 +136,7 @@ def test_when_the_source_has_lost_bytes_the_job_begins_anew_at_once(
             message = MemberMessage(
                 message.member, message.attempt, TreeReport(((stream, starved),))
             )
-        genuine(self, message, now_ns)
+        return genuine(self, message, now_ns)
 
     monkeypatch.setattr(TreeSession, "take", take)
     patience = {"runtime.unreachable_after_ms": 600_000, "runtime.kill_grace_ms": 600_000}
