@@ -12,6 +12,7 @@ import numpy as np
 
 from ...configs.errors import OutputError
 from .delta_files import DeltaFile, TableFolder
+from .row_groups import RowGroupWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,33 +84,28 @@ class OpenFile:
         schema: pa.Schema,
         compression: str,
     ) -> None:
-        import pyarrow.parquet as pq
-
         self._folder = folder
         self._name = name
         self._partition = partition
         self._rows = 0
-        self._footer: list[Any] = []
         self._stream = folder.create(name)
-        self._writer = pq.ParquetWriter(
-            self._stream, schema, compression=compression, metadata_collector=self._footer
-        )
+        self._groups = RowGroupWriter(self._stream, schema, compression)
 
     def write(self, rows: pa.Table) -> None:
         """Write a row group."""
-        self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+        self._groups.write(rows)
         self._rows += rows.num_rows
 
     def close(self) -> DeltaFile:
         """Complete the file so that it survives a crash."""
-        self._writer.close()
+        footer = self._groups.close()
         nbytes, written_ms = self._folder.finish(self._name, self._stream)
-        statistics = json.dumps(_statistics(self._footer[0]))
+        statistics = json.dumps(_statistics(footer))
         return DeltaFile(self._name, nbytes, self._rows, written_ms, self._partition, statistics)
 
     def drop(self) -> None:
         """Remove the file."""
-        self._writer.is_open = False  # so that it does not write the file's end when it is freed
+        self._groups.drop()
         with suppress(OSError):
             self._stream.close()
         with suppress(OSError):

@@ -15,6 +15,7 @@ from ...configs.errors import OutputError
 from ..sources.files import FileSet
 from ..sources.json_values import is_binary, jsonable
 from .row_buffer import RowBuffer
+from .row_groups import RowGroupWriter
 from .writable_times import refuse_unwritable_times
 
 if TYPE_CHECKING:
@@ -126,9 +127,7 @@ class ParquetFormat(PartFormat):
 
 class _ParquetEncoder(PartEncoder):
     def __init__(self, stream: BinaryIO, schema: pa.Schema, compression: str) -> None:
-        import pyarrow.parquet as pq
-
-        self._writer = pq.ParquetWriter(stream, schema, compression=compression)
+        self._groups = RowGroupWriter(stream, schema, compression)
         self._buffer = RowBuffer(schema)
 
     def write(self, record: pa.RecordBatch) -> None:
@@ -139,14 +138,13 @@ class _ParquetEncoder(PartEncoder):
     def close(self) -> None:
         if self._buffer.rows:
             self._flush()
-        self._writer.close()
+        self._groups.close()
 
     def drop(self) -> None:
-        self._writer.is_open = False  # so that it does not write the file's end when it is freed
+        self._groups.drop()
 
     def _flush(self) -> None:
-        rows = self._buffer.rows
-        self._writer.write_table(self._buffer.take(), row_group_size=rows)
+        self._groups.write(self._buffer.take())
 
 
 @dataclass(frozen=True)
