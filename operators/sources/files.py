@@ -79,6 +79,9 @@ class FileSet:
         """
         found = [file for path in self.absolute for file in self._expand(path)]
         for file in found:
+            if any("\ud800" <= letter <= "\udfff" for letter in file):  # Arrow opens none of these
+                msg = f"the path {file!r} is not UTF-8; rename the file, or its folder"
+                raise InputError(msg)
             if not os.access(file, os.R_OK):
                 msg = f"no permission to read {file!r}; change its mode or its owner"
                 raise InputError(msg)

@@ -52,6 +52,14 @@ def test_compressed_files_have_their_formats_suffix_before(tmp_path: Path) -> No
     assert FileSet.of(tmp_path, "CSV", (".csv",)).files() == found
 
 
+def test_a_name_that_is_not_utf_8_is_refused_in_one_line(tmp_path: Path) -> None:
+    (name,) = touch(tmp_path, os.fsdecode(b"caf\xe9.parquet"))
+    with pytest.raises(InputError, match=r"caf\\udce9\.parquet' is not UTF-8; rename the file"):
+        parquet_files(tmp_path)
+    with pytest.raises(InputError, match="is not UTF-8"):
+        parquet_files(name)
+
+
 def test_relative_paths_are_resolved_where_the_topology_is_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
