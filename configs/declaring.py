@@ -148,10 +148,16 @@ def parse_values(
 
     Raises SettingsError for an unknown path, naming the nearest, and for a value not allowed.
     """
+    if not isinstance(texts, Mapping):
+        msg = (
+            "settings are a mapping of names to values, such as {'runtime.workers': 2}, or what "
+            f"load_settings(file) returns, not {texts!r:.60}"
+        )
+        raise SettingsError(msg)
     values: dict[str, SettingValue] = {}
     for path, given in texts.items():
         if path not in declared:
-            raise SettingsError(unknown_key(path, declared))
+            raise SettingsError(unknown_key(str(path), declared))
         declaration = declared[path]
         parse = isinstance(given, str) and declaration.kind is not str
         values[path] = (

@@ -117,6 +117,12 @@ def test_a_mistake_in_the_environment_names_the_variable(environ, message):
         ({"mms_bytes": 1}, "mms_bytes is not a setting; did you mean transport.mms_bytes?"),
         ({"spark.executor": 1}, "spark.executor is not a setting; did you mean spark.executors?"),
         ({"runtime.workers": None}, "runtime.workers must be an integer, not None"),
+        (
+            "job.yaml",
+            "settings are a mapping of names to values, such as {'runtime.workers': 2}, or what "
+            "load_settings(file) returns, not 'job.yaml'",
+        ),
+        ({5: 1}, "5 is not a setting; did you mean transport.wtl_ms?"),
     ],
 )
 def test_a_mistake_in_an_override_names_the_key(overrides, message):
