@@ -362,7 +362,7 @@ class Job:
 
         check_type("Job.savepoint", "timeout_s", timeout_s, _SECONDS, _A_TIME)
         clock = SystemClock()
-        end_ns = None if timeout_s is None else clock.monotonic_ns() + round(timeout_s * 1e9)
+        begin_ns = clock.monotonic_ns()
         number: int | None = None
         while True:
             has_ended = self.state not in ALIVE
@@ -373,9 +373,9 @@ class Job:
             if place is not None:
                 number = None  # another controller leads the job now
             if has_ended:
-                msg = f"job {self.name!r} has ended ({self.state}), and took no savepoint before"
+                msg = f"job {self.name!r} has ended ({self.state}): it takes no savepoint any more"
                 raise UsageError(msg)
-            if end_ns is not None and clock.monotonic_ns() >= end_ns:
+            if timeout_s is not None and clock.monotonic_ns() - begin_ns >= timeout_s * 1e9:
                 msg = f"job {self.name!r} has taken no savepoint within {timeout_s:g} s"
                 raise TimeoutError(msg)
             clock.sleep_ns(_SAVEPOINT_POLL_NS)
