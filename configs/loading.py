@@ -35,6 +35,9 @@ def load_settings(
     """
     values: dict[str, SettingValue] = {}
     for yaml_path in yaml_paths:
+        if not isinstance(yaml_path, str | os.PathLike):
+            msg = f"{yaml_path!r:.60} is no path of a YAML file; give values as overrides="
+            raise SettingsError(msg)
         values.update(_read_yaml(Path(yaml_path)))
     values.update(_read_environment(environ))
     values.update(parse_values(DECLARATIONS, overrides or {}))

@@ -36,7 +36,7 @@ class CheckpointSettings:
         why="time for all snapshots of a checkpoint to be written, and for each step after it",
     )
     in_flight_ms: int = setting(
-        10,
+        30,
         low=0,
         high=HOUR_MS,
         why="bytes wait for their reader on the same host about so long, so that a checkpoint's "

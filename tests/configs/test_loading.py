@@ -23,6 +23,11 @@ def test_nothing_given_means_the_defaults():
     assert load_settings(environ={}) == Settings()
 
 
+def test_values_in_the_place_of_a_path_are_refused():
+    with pytest.raises(SettingsError, match="is no path of a YAML file; give values as overrides="):
+        load_settings({"transport.mms_bytes": 2048}, environ={})
+
+
 def test_later_sources_win(write_yaml):
     first = write_yaml("transport: {mms_bytes: 2048, wtl_ms: 2, spin_pauses: 1}\n", "first.yaml")
     second = write_yaml("transport: {mms_bytes: 4096, wtl_ms: 4}\nruntime:\n", "second.yaml")

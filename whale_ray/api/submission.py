@@ -307,12 +307,9 @@ def _check_where(on: str, places: Sequence[HostPlace], options: RayOptions) -> N
             msg = "places are for on='processes'; under Ray the hosts are its nodes"
             raise UsageError(msg)
         return
-    if options.detach:
-        msg = "only a job on Ray can be detached; leave out on='processes'"
-        raise UsageError(msg)
-    if options.queue or options.runtime_env is not None:
-        named = "queue" if options.queue else "runtime_env"
-        msg = f"{named}= has an effect only on Ray; leave it out, or on='processes'"
+    given = [name for name, value in vars(options).items() if value not in (None, False)]
+    if given:
+        msg = f"{given[0]}= has an effect only on Ray; leave it out, or run on='ray'"
         raise UsageError(msg)
 
 

@@ -148,6 +148,15 @@ def test_as_many_places_as_hosts_are_needed() -> None:
         submit(topology_of(10), places=[HostPlace()])
 
 
+@pytest.mark.parametrize(
+    "given", [{"address": "auto"}, {"detach": True}, {"queue": True}, {"runtime_env": {}}]
+)
+def test_what_only_ray_can_do_is_refused_elsewhere(given: dict[str, Any]) -> None:
+    (name,) = given
+    with pytest.raises(whale.errors.UsageError, match=f"{name}= has an effect only on Ray"):
+        submit(topology_of(10), on="processes", **given)
+
+
 def test_run_has_one_host_whatever_the_settings_say() -> None:
     job = whale.run(topology_of(10), settings={"runtime.hosts": 4})
     assert_all_received(job, 10)

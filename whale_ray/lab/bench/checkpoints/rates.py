@@ -38,8 +38,8 @@ RATE_AIM = 0.95
 ALIGNED_MS_MAX = 50.0
 WORKLOADS = {
     "Yahoo, views per campaign": 150_000_000,
-    "NEXMark 5, hot items": 30_000_000,
-    "NEXMark 8, new users": 30_000_000,
+    "NEXMark 5, hot items": 60_000_000,
+    "NEXMark 8, new users": 60_000_000,
 }
 """How many events each reads: so many that a run makes several checkpoints."""
 
