@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -74,12 +74,18 @@ class SinkPublisher:
             with self._preparing(name), attributed_to(name, "none yet"):
                 sink.prepare(self._assignment.job_id, bounded=self.is_bounded)
 
-    def recover(self, staged: StagedParts, epoch: CommitId | None = None) -> None:
+    def recover(
+        self,
+        staged: StagedParts,
+        epoch: CommitId | None = None,
+        operators: Collection[str] = (),
+    ) -> None:
         """Prepare all sinks to resume from an epoch that names what they have staged.
 
         Args:
             staged: what it names, by sink.
             epoch: which one it is; None: there is none, the job begins at the start.
+            operators: the ids of its operators; a sink that is not among them is a new one.
 
         Raises:
             OutputError, UserFunctionError: a sink cannot continue.
@@ -88,7 +94,8 @@ class SinkPublisher:
             with self._preparing(name), attributed_to(name, "what its instances staged"):
                 self._check_output(name, sink)
                 sink.recover(self._token(0), staged.get(name, ()), bounded=self.is_bounded)
-                if epoch is not None and not self._has_begun and name not in self._with_output:
+                is_missing = name in operators and name not in self._with_output
+                if epoch is not None and not self._has_begun and is_missing:
                     self._warn_if_output_is_missing(name, sink, epoch)
         self._has_begun = True
 

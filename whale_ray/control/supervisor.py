@@ -462,8 +462,10 @@ class Supervisor:
 
     def _recover(self, epochs: EpochSession) -> None:
         """Let an attempt resume from the newest epoch that counts, or from the start."""
-        epochs.writer.recover()
-        self._publisher.recover(epochs.writer.staged(), epochs.writer.epoch)
+        writer = epochs.writer
+        writer.recover()
+        known = () if writer.manifest is None else writer.manifest.operators
+        self._publisher.recover(writer.staged(), writer.epoch, known)
 
     def _drop_output(self, attempt: int) -> None:
         """Remove what a job that has ended staged, but for what a checkpoint of it names."""

@@ -54,11 +54,19 @@ def test_a_resumed_job_warns_if_its_output_is_not_there(
         sink.commit(CommitId("before", 7), [staged_by(sink, "before")])
     publisher = publisher_of(sink, restored)
     goes_on_from = CommitId("before", 7)  # which may be a later one than it was submitted with
-    publisher.recover({}, goes_on_from)
-    publisher.recover({}, goes_on_from)  # another attempt, and the end
+    publisher.recover({}, goes_on_from, {"out"})
+    publisher.recover({}, goes_on_from, {"out"})  # another attempt, and the end
     publisher.keep_only({})
     expected = [MESSAGE.format(out=out)] if restored and place != "there" else []
     assert [record.message for record in caplog.records] == expected
+
+
+def test_a_sink_that_is_new_has_no_output_to_miss(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    publisher = publisher_of(whale.sinks.csv(tmp_path / "out"), (("before", 6),))
+    publisher.recover({}, CommitId("before", 7), {"in", "another"})
+    assert caplog.records == []
 
 
 def test_a_table_that_is_gone_while_the_job_runs_is_not_begun_anew(tmp_path: Path) -> None:
