@@ -235,7 +235,8 @@ class Job:
             if outcome.error is None:
                 self.report_progress(lines, line)
             else:
-                lines.report_restarts(outcome.restarts, _restored(outcome.metrics))
+                last = outcome.metrics
+                lines.report_restarts(outcome.restarts, _restored(last), last.lost)
         if outcome.error is not None:
             # The traceback shows only the inside of the runtime, which does not help the user.
             raise outcome.error.with_traceback(None)
@@ -248,7 +249,7 @@ class Job:
         state, metrics = self.state, self.metrics()
         if state not in ALIVE and self._outcome is None:
             return  # it has just ended; the last line reports the outcome
-        watch.report_restarts(metrics.attempt, _restored(metrics))
+        watch.report_restarts(metrics.attempt, _restored(metrics), metrics.lost)
         watch.show(state, self._status_line(metrics, line))
 
     def results(self, sink_id: str | None = None) -> SinkResult:

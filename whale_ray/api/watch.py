@@ -36,10 +36,11 @@ class Watch:
         self._next_s += self._interval_s
         return True
 
-    def report_restarts(self, restarts: int, restored: int) -> None:
+    def report_restarts(self, restarts: int, restored: int, lost: str) -> None:
         """Print a permanent line if the job has restarted since the last call.
 
-        `restored` is the checkpoint from which it went on, 0 if it began at the start.
+        `restored` is the checkpoint from which it went on, 0 if it began at the start; `lost` says
+        why it was restarted.
         """
         if restarts <= self._restarts:
             return
@@ -47,9 +48,7 @@ class Watch:
         then = "the sources are read again from their start"
         if restored:
             then = f"the job goes on from checkpoint {restored}"
-        self._print_permanently(
-            f"{self._name}: restart {restarts}: a worker or host was lost; {then}"
-        )
+        self._print_permanently(f"{self._name}: restart {restarts}: {lost}; {then}")
 
     def show(self, state: str, line: str) -> None:
         """Print a line, unless it is empty or, on a stream that is not a terminal, repeats."""

@@ -94,6 +94,8 @@ class JobController:
         self, workers: int, limits: Limits, relays: int = 0, names: tuple[str, ...] = ()
     ) -> None:
         self.phase = JobPhase.STARTING
+        self.lost = ""
+        """Why the last attempt that was lost is; "" if none is."""
         self._names = MemberNames(workers, relays, names)
         self._limits = limits
         self._attempt = Attempt(workers, relays, limits.repairs_max)
@@ -146,6 +148,7 @@ class JobController:
             self.stopping,
             self._stopped,
             self._counted_attempt,
+            self.lost,
         )
 
     def resume(self, progress: ControllerProgress, now_ns: int) -> list[Action]:
@@ -160,6 +163,7 @@ class JobController:
             self._stop = StopRequested(progress.draining, progress.stopping)
         self._steps.exchanged = progress.exchanged
         self._counted_attempt, self._stopped = progress.counted_attempt, progress.stopped
+        self.lost = progress.lost
         if progress.failing:
             self._attempt.busy = set(self._attempt.members)
             return self._fail(progress.error, now_ns)
@@ -376,6 +380,7 @@ class JobController:
         if refusal is not None:
             msg = f"{reason}; the job is not restarted: {refusal}"
             return self._fail(WorkerDiedError(msg), now_ns)
+        self.lost = reason
         return self._restart(died, now_ns)
 
     def _restart(self, died: set[int], now_ns: int) -> list[Action]:
@@ -490,11 +495,4 @@ class JobController:
         return self._fail(ResourceError(self._names.not_in_time(self._attempt.late, what)), now_ns)
 
     def _fail_late_drain(self, now_ns: int) -> list[Action]:
-        late = self._attempt.late
-        # Relays do not drain: they wait for late workers, which the message names alone.
-        late = [member for member in late if not self._attempt.is_relay(member)] or late
-        msg = (
-            f"{self._names.of_all(late)} did not drain in time: raise runtime.drain_timeout_ms, "
-            "or cancel with a second Ctrl-C"
-        )
-        return self._fail(WorkerDiedError(msg), now_ns)
+        return self._fail(WorkerDiedError(self._names.not_drained(self._attempt.late)), now_ns)

@@ -22,6 +22,14 @@ class MemberNames:
             named.insert(0, f"worker{'s' if len(workers) > 1 else ''} {', '.join(workers)}")
         return " and ".join(named)
 
+    def not_drained(self, members: list[int]) -> str:
+        """Return the message that members did not drain in time: relays only wait for workers."""
+        late = [member for member in members if member < self._workers] or members
+        return (
+            f"{self.of_all(late)} did not drain in time: raise runtime.drain_timeout_ms, "
+            "or cancel with a second Ctrl-C"
+        )
+
     def not_in_time(self, members: list[int], what: str) -> str:
         """Return the message that members did not do something in time, with the remedy."""
         return (

@@ -25,6 +25,7 @@ class ControllerProgress:
         stopping: whether the user asked for the end after a savepoint.
         stopped: whether that savepoint is taken.
         counted_attempt: the last attempt in which a checkpoint counted, 0 if none did.
+        lost: why the last attempt that was lost is; "" if none is.
     """
 
     attempt: int
@@ -39,3 +40,4 @@ class ControllerProgress:
     stopping: bool = False
     stopped: bool = False
     counted_attempt: int = 0
+    lost: str = ""

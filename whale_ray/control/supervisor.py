@@ -142,6 +142,7 @@ class Supervisor:
             edges=edge_metrics(self._assignment.plan, self._trees.trees, metrics.relays),
             checkpoints=self._checkpoint_metrics(),
             decisions=self._adaptation.decisions.log,
+            lost=self._controller.lost,
         )
 
     def _checkpoint_metrics(self) -> CheckpointMetrics | None:

@@ -35,7 +35,8 @@ class JobMetrics:
     receivers of users' transports, `edges` what carries rows from each operator to the next,
     `checkpoints` what became of the checkpoints, None for a job without them. `members` has the
     newest counters of each worker and relay, by instance. `decisions` are those on the job, before
-    it began and since; None of a job that has none yet.
+    it began and since; None of a job that has none yet. `lost` says why the job was last restarted;
+    "" if it was not.
     """
 
     operators: tuple[OperatorMetrics, ...]
@@ -49,6 +50,7 @@ class JobMetrics:
     checkpoints: CheckpointMetrics | None = None
     members: tuple[WorkerSnapshot, ...] = field(default=(), repr=False)
     decisions: DecisionLog | None = field(default=None, repr=False)
+    lost: str = ""
 
     @property
     def loads(self) -> tuple[WorkerLoad, ...]:

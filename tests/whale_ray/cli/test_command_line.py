@@ -318,8 +318,10 @@ def test_the_end_of_a_run_as_json(folder: Path, capsys: Any) -> None:
 
 
 def test_a_restart_is_reported(folder: Path, monkeypatch: Any, capsys: Any) -> None:
-    lost = JobOutcome("finished", {}, JobMetrics((), 0.0, 2), 1.0, 2, 4)
-    told = iter([JobMetrics((), 0.0, attempt) for attempt in (0, 1, 0, 1)])
+    reasons = {0: "", 1: "worker 3 died (signal 9)", 2: "relay of host-1 died (signal 11)"}
+    all_metrics = [JobMetrics((), 0.0, attempt, lost=reasons[attempt]) for attempt in (0, 1, 0, 1)]
+    told = iter(all_metrics)
+    lost = JobOutcome("finished", {}, JobMetrics((), 0.0, 2, lost=reasons[2]), 1.0, 2, 4)
 
     class Restarted(JobRunner):
         def state(self) -> str:
@@ -343,10 +345,10 @@ def test_a_restart_is_reported(folder: Path, monkeypatch: Any, capsys: Any) -> N
     monkeypatch.setattr("whale_ray.api.submission.submit", lambda *_given, **_options: job)
     assert main(["run", MILEAGE, "--json"]) == 0
     printed = capsys.readouterr()
-    why = "a worker or host was lost; the sources are read again from their start"
+    then = "the sources are read again from their start"
     assert printed.err == (
-        f"fares: running\nfares: restart 1: {why}\nfares: restart 2: {why}\n"
-        "fares: finished in 1.0 s\n"
+        f"fares: running\nfares: restart 1: {reasons[1]}; {then}\n"
+        f"fares: restart 2: {reasons[2]}; {then}\nfares: finished in 1.0 s\n"
     )
     first, last = printed.out.splitlines()
     assert first == "restarts: 2"

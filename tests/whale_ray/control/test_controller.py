@@ -21,6 +21,7 @@ from whale_ray.control.attempt_steps import STEPS
 from whale_ray.control.controller import JobController, JobPhase
 from whale_ray.control.controller_events import (
     Action,
+    AttemptLost,
     CallMember,
     Died,
     Discard,
@@ -192,6 +193,19 @@ def test_a_death_restarts_all_from_the_start_after_the_others_were_aborted() -> 
     actions = controller.handle(Raised(2, 0, "run", JobError("aborted")), 0)
     assert actions == [Discard(0), *(CallMember(worker, 1, "open") for worker in range(3))]
     assert controller.handle(Returned(0, 0, "run", None), 0) == []  # of the old attempt
+
+
+def test_the_reason_of_the_last_restart_is_kept_for_a_successor_too() -> None:
+    first = JobController(2, LIMITS)
+    complete(first, first.start(0), "run")
+    assert first.lost == ""
+    first.handle(Died(1, "signal 9"), 0)
+    assert first.lost == "worker 1 died (signal 9)"
+    second = JobController(2, LIMITS)
+    second.resume(first.progress, 0)
+    assert second.lost == first.lost
+    second.handle(AttemptLost(0, "bytes are gone"), 0)
+    assert second.lost == "bytes are gone"
 
 
 def test_workers_that_do_not_abort_in_time_are_replaced() -> None:
