@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from ..configs.errors import InputError, UsageError, WhaleError
 from ..configs.settings import Settings
-from ..operators.compiled.chain_loops import Mode
 from ..operators.event_time import EventTimeAssigner
 from ..operators.groupings import All, Key
 from ..operators.joins.table_join import TableJoin
@@ -36,7 +35,6 @@ from ..state.spill import SpillFile
 from ..transport.clock import Clock
 from ..transport.slicing import StreamSlicer
 from .addressing import AddressingStrategy, KeyedAddressing, OneWorker, WorkerOriented
-from .compiled_transforms import compile_transforms, warm_up_loops
 from .edge_writer import EdgeWriter, Stamp
 from .flow import Downstream, FanOut
 from .instance_oriented import InstanceOriented
@@ -54,6 +52,7 @@ from .stage_task import StageTask, close_after_error
 from .table_join_node import TableJoinNode
 
 if TYPE_CHECKING:
+    from ..operators.compiled.chain_loops import Mode
     from ..operators.joins.broadcast_table import BroadcastTable
     from ..operators.windows.partial_aggregation import PartialAggregation
     from ..transport.wire.types import Schema
@@ -357,8 +356,8 @@ class _TaskAssembly:
         ]
         order = {operator: place for place, operator in enumerate(self._stage.operators)}
         nodes = sorted(self._nodes, key=lambda node: order[node.context.operator_id])
-        compile_transforms(nodes, self._builder.pipelines)
-        self._warm_up(nodes)
+        if any(isinstance(node, TransformNode | TableJoinNode | PartialNode) for node in nodes):
+            self._compile(nodes)
         source = self._instances[0]
         return StageTask(
             self._stage,
@@ -372,8 +371,12 @@ class _TaskAssembly:
             self._side_inputs(),
         )
 
-    def _warm_up(self, nodes: Sequence[Node]) -> None:
-        """Prepare the loops of the task, now or once its tables are there, on which they depend."""
+    def _compile(self, nodes: Sequence[Node]) -> None:
+        """Let nodes share loops, prepared now or once the task's tables are there."""
+        # Loaded only where it is needed: that takes a tenth of a second.
+        from .compiled_transforms import compile_transforms, warm_up_loops
+
+        compile_transforms(nodes, self._builder.pipelines)
         tables = [node for node in nodes if isinstance(node, TableJoinNode)]
 
         def warm_up() -> None:

@@ -45,6 +45,7 @@ _SEND_TIMEOUT_S = 60.0
 """A server that takes no request for this time counts as lost."""
 _LOADED = (
     "...worker.worker",
+    "...tasks.compiled_transforms",
     "...state.store",
     "...state.one_key",
     "...operators.expressions.emitters.comparisons",
