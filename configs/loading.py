@@ -40,7 +40,7 @@ def load_settings(
             raise SettingsError(msg)
         values.update(_read_yaml(Path(yaml_path)))
     values.update(_read_environment(environ))
-    values.update(parse_values(DECLARATIONS, overrides or {}))
+    values.update(parse_values(DECLARATIONS, {} if overrides is None else overrides))
     return Settings().with_values(values)
 
 

@@ -94,8 +94,8 @@ class JobController:
         self, workers: int, limits: Limits, relays: int = 0, names: tuple[str, ...] = ()
     ) -> None:
         self.phase = JobPhase.STARTING
-        self.lost = ""
-        """Why the last attempt that was lost is; "" if none is."""
+        self.lost = (-1, "")
+        """The last attempt that was lost, and why."""
         self._names = MemberNames(workers, relays, names)
         self._limits = limits
         self._attempt = Attempt(workers, relays, limits.repairs_max)
@@ -285,10 +285,11 @@ class JobController:
 
     def _attempt_lost(self, event: AttemptLost, now_ns: int) -> list[Action]:
         is_running = event.attempt == self.attempt and self.phase is JobPhase.RUNNING
-        if not is_running or (self._have_workers_ended and not self._awaits_epochs):
-            return []
-        patience_ns, relay = self._limits.unreachable_after_ns, event.unreachable
-        if relay is not None and self._repairs.explains(relay, now_ns, patience_ns):
+        needs_relays = not self._have_workers_ended
+        needs_all = needs_relays or (self._awaits_epochs and event.unreachable is None)
+        patience_ns = self._limits.unreachable_after_ns
+        explained = self._repairs.explains(event.unreachable, now_ns, patience_ns)
+        if not is_running or not needs_all or explained:
             return []
         return self._restart_attempt(event.reason, set(), now_ns)
 
@@ -380,7 +381,8 @@ class JobController:
         if refusal is not None:
             msg = f"{reason}; the job is not restarted: {refusal}"
             return self._fail(WorkerDiedError(msg), now_ns)
-        self.lost = reason
+        if self.lost[0] != self.attempt:  # else a controller that failed began the restart
+            self.lost = self.attempt, reason
         return self._restart(died, now_ns)
 
     def _restart(self, died: set[int], now_ns: int) -> list[Action]:

@@ -25,7 +25,7 @@ class ControllerProgress:
         stopping: whether the user asked for the end after a savepoint.
         stopped: whether that savepoint is taken.
         counted_attempt: the last attempt in which a checkpoint counted, 0 if none did.
-        lost: why the last attempt that was lost is; "" if none is.
+        lost: the last attempt that was lost, and why.
     """
 
     attempt: int
@@ -40,4 +40,4 @@ class ControllerProgress:
     stopping: bool = False
     stopped: bool = False
     counted_attempt: int = 0
-    lost: str = ""
+    lost: tuple[int, str] = (-1, "")

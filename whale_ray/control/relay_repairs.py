@@ -11,6 +11,7 @@ class RelayRepairs:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._deadlines_ns: dict[int, int] = {}
+        self._resumed_ns: int | None = None  # when this controller replaced one, in this attempt
         self.count = 0
         """How many replacements were begun in this attempt."""
         self.finished: dict[int, int] = {}
@@ -31,20 +32,25 @@ class RelayRepairs:
     def reset(self) -> None:
         """Begin with a new attempt."""
         self.count = 0
+        self._resumed_ns = None
         self.finished.clear()
         self.departed.clear()
 
-    def explains(self, relay: int, now_ns: int, patience_ns: int) -> bool:
-        """Return whether others cannot reach a relay because it is being replaced, or just was."""
-        if relay in self._deadlines_ns:
-            return True
-        rejoined_ns = self.finished.get(relay)
-        return rejoined_ns is not None and now_ns < rejoined_ns + patience_ns
+    def explains(self, relay: int | None, now_ns: int, patience_ns: int) -> bool:
+        """Return whether others cannot reach a relay because it is being replaced, or just was.
+
+        A controller that has just resumed may not know yet that a relay died with the one before.
+        """
+        if relay is None or relay in self._deadlines_ns:
+            return relay is not None
+        since = (self.finished.get(relay), self._resumed_ns)
+        return any(one is not None and now_ns < one + patience_ns for one in since)
 
     def restore(
         self, pending: Iterable[int], finished: Iterable[int], now_ns: int, deadline_ns: int
     ) -> None:
         """Continue for a controller that has failed."""
+        self._resumed_ns = now_ns
         self._deadlines_ns = dict.fromkeys(pending, deadline_ns)
         self.finished = dict.fromkeys(finished, now_ns)
 

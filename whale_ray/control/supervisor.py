@@ -142,7 +142,7 @@ class Supervisor:
             edges=edge_metrics(self._assignment.plan, self._trees.trees, metrics.relays),
             checkpoints=self._checkpoint_metrics(),
             decisions=self._adaptation.decisions.log,
-            lost=self._controller.lost,
+            lost=self._controller.lost[1],
         )
 
     def _checkpoint_metrics(self) -> CheckpointMetrics | None:

@@ -35,8 +35,8 @@ class JobMetrics:
     receivers of users' transports, `edges` what carries rows from each operator to the next,
     `checkpoints` what became of the checkpoints, None for a job without them. `members` has the
     newest counters of each worker and relay, by instance. `decisions` are those on the job, before
-    it began and since; None of a job that has none yet. `lost` says why the job was last restarted;
-    "" if it was not.
+    it began and since; None of a job that has none yet. `lost` says why an attempt was last
+    lost, with which the job is restarted; "" if none was.
     """
 
     operators: tuple[OperatorMetrics, ...]

@@ -198,14 +198,17 @@ def test_a_death_restarts_all_from_the_start_after_the_others_were_aborted() -> 
 def test_the_reason_of_the_last_restart_is_kept_for_a_successor_too() -> None:
     first = JobController(2, LIMITS)
     complete(first, first.start(0), "run")
-    assert first.lost == ""
+    assert first.lost == (-1, "")
     first.handle(Died(1, "signal 9"), 0)
-    assert first.lost == "worker 1 died (signal 9)"
+    assert first.lost == (0, "worker 1 died (signal 9)")
     second = JobController(2, LIMITS)
     second.resume(first.progress, 0)
-    assert second.lost == first.lost
-    second.handle(AttemptLost(0, "bytes are gone"), 0)
-    assert second.lost == "bytes are gone"
+    aborted = AttemptLostError("the attempt was aborted")  # as the first controller asked
+    second.handle(Raised(0, 0, "run", aborted), 0)
+    assert second.lost == (0, "worker 1 died (signal 9)")
+    complete(second, second.handle(Raised(1, 0, "run", aborted), 0)[1:], "run")
+    second.handle(AttemptLost(1, "bytes are gone"), 0)
+    assert second.lost == (1, "bytes are gone")
 
 
 def test_workers_that_do_not_abort_in_time_are_replaced() -> None:

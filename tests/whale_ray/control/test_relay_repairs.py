@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,10 +28,11 @@ from whale_ray.control.controller_events import (
     StopRequested,
     Tick,
 )
+from whale_ray.control.fleet import MemberMessage
 from whale_ray.control.tree_session import TreeSession
 from whale_ray.deployment.member_host import MemberHost
 from whale_ray.multicast.switch_protocol import SwitchRecord
-from whale_ray.multicast.tree_messages import Relocated
+from whale_ray.multicast.tree_messages import HostUnreachable, Relocated
 from whale_ray.multicast.tree_state import (
     Goal,
     TreeState,
@@ -150,6 +152,17 @@ def test_a_controller_that_resumes_gives_relays_time_to_be_reached() -> None:
     assert second.handle(unreachable, reached_ns) != []
 
 
+def test_a_relay_may_have_died_with_the_controller_that_knew_it() -> None:
+    """Others report its host before the new process, which is in no attempt, answers."""
+    controller = JobController(1, LIMITS, 2)
+    controller.resume(running().progress, 0)
+    unreachable = AttemptLost(0, "host-1 is unreachable from host-0", unreachable=2)
+    assert controller.handle(unreachable, 0) == []
+    new = Raised(2, 0, "run", NotInAttemptError("it is in attempt -1"))
+    assert controller.handle(new, 1)[0] == RelayLost(2)
+    assert controller.handle(unreachable, LATE_NS) == []
+
+
 # --- at the end ---
 
 
@@ -200,10 +213,11 @@ def test_waiting_for_a_relay_to_finish_is_bounded() -> None:
     "event",
     [
         AttemptLost(0, "bytes are gone"),
-        Raised(2, 0, "run", AttemptLostError("a host is unreachable")),
+        AttemptLost(0, "host-1 is unreachable from host-0", unreachable=2),
+        Raised(2, 0, "run", AttemptLostError("the ring of worker 0 is gone")),
         Raised(2, 0, "run", NotInAttemptError("it is in attempt -1")),
     ],
-    ids=["reported", "lost", "replaced"],
+    ids=["reported", "unreachable", "lost", "replaced"],
 )
 def test_what_relays_lack_when_all_workers_have_ended_does_not_matter(event: Event) -> None:
     controller = running()
@@ -215,6 +229,16 @@ def test_what_relays_lack_when_all_workers_have_ended_does_not_matter(event: Eve
         if actions:
             break
     assert actions == [CallMember(0, 0, "stage")]
+
+
+def test_no_host_has_to_be_reached_while_the_last_checkpoint_is_written() -> None:
+    controller = JobController(1, replace(LIMITS, has_checkpoints=True), 2)
+    complete(controller, controller.start(0), "run")
+    controller.handle(Died(2, "signal 9"), 0)
+    controller.handle(Returned(0, 0, "run", None), 0)
+    unreachable = AttemptLost(0, "host-1 is unreachable from host-0", unreachable=2)
+    assert controller.handle(unreachable, LATE_NS) == []
+    assert controller.handle(AttemptLost(0, "a worker ended without its snapshot"), 0) != []
 
 
 def test_a_relay_that_reported_its_end_and_then_dies_counts_as_not_ended() -> None:
@@ -313,6 +337,15 @@ def test_a_relay_that_rejoins_learns_the_address_of_another_new_one() -> None:
     session.back(RelayBack(other, RingOffer({}, ("127.0.0.1", 2222))), 0)
     assert (other, Relocated(1, ("127.0.0.1", 1111))) in calls
     assert (one, Relocated(2, ("127.0.0.1", 2222))) in calls
+
+
+def test_a_report_of_an_unreachable_host_names_its_relay() -> None:
+    session = TreeSession(PLAN, MulticastSettings(), lambda *_: None, lambda: None)
+    session.run(3, 0)
+    report = HostUnreachable(2, "host-2 has been unreachable from host-0")
+    lost = AttemptLost(3, report.reason, unreachable=PLAN.relay_of(2))
+    assert session.take(MemberMessage(PLAN.relay_of(0), 3, report), 0) == lost
+    assert session.take(MemberMessage(PLAN.relay_of(0), 2, report), 0) is None
 
 
 # --- the trees that a successor inherits ---
