@@ -20,9 +20,13 @@ half of the values of a row group of 131,072 rows then differ."""
 
 
 class RowGroupWriter:
-    """Writes a Parquet file to a stream, which stays open."""
+    """Writes a Parquet file to a stream, which stays open.
+
+    Raises pyarrow's error for a type that Parquet lacks at once, not with the first row group.
+    """
 
     def __init__(self, stream: BinaryIO, schema: pa.Schema, compression: str) -> None:
+        self._paths = _paths(schema)
         self._stream = stream
         self._schema = schema
         self._compression = compression
@@ -32,7 +36,7 @@ class RowGroupWriter:
     def write(self, rows: pa.Table) -> None:
         """Write a row group of the file's schema."""
         if self._writer is None:
-            self._writer = self._open(dictionary_columns(rows))
+            self._writer = self._open(dictionary_columns(rows, self._paths))
         self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
 
     def close(self) -> Any:
@@ -59,8 +63,8 @@ class RowGroupWriter:
         )
 
 
-def dictionary_columns(rows: pa.Table) -> bool | list[str]:
-    """Return the paths of the columns that get a dictionary: True for all.
+def dictionary_columns(rows: pa.Table, paths: list[str]) -> bool | list[str]:
+    """Return which of all columns' paths get a dictionary: True for all.
 
     Values of lists, structs and maps always get one; so do those of a few rows, which cost nothing.
     """
@@ -73,9 +77,7 @@ def dictionary_columns(rows: pa.Table) -> bool | list[str]:
         for name, column in zip(rows.schema.names, rows.columns, strict=True)
         if not pa.types.is_nested(column.type) and _varies(column)
     }
-    if not varied:
-        return True
-    return [path for path in _paths(rows.schema) if path not in varied]
+    return [path for path in paths if path not in varied] if varied else True
 
 
 def _varies(column: pa.ChunkedArray) -> bool:

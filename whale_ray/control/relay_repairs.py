@@ -39,10 +39,14 @@ class RelayRepairs:
     def explains(self, relay: int | None, now_ns: int, patience_ns: int) -> bool:
         """Return whether others cannot reach a relay because it is being replaced, or just was.
 
+        None is for losses of another kind, which nothing explains.
+
         A controller that has just resumed may not know yet that a relay died with the one before.
         """
-        if relay is None or relay in self._deadlines_ns:
-            return relay is not None
+        if relay is None:
+            return False
+        if relay in self._deadlines_ns:
+            return True
         since = (self.finished.get(relay), self._resumed_ns)
         return any(one is not None and now_ns < one + patience_ns for one in since)
 

@@ -88,9 +88,16 @@ def test_the_first_row_group_decides() -> None:
 
 
 def test_a_few_rows_and_rows_in_many_pieces() -> None:
-    assert dictionary_columns(pa.table({"n": np.arange(100)})) is True
+    assert dictionary_columns(pa.table({"n": np.arange(100)}), ["n"]) is True
     pieces = [pa.table({"n": np.arange(start, start + 10)}) for start in range(0, ROWS, 10)]
-    assert dictionary_columns(pa.concat_tables(pieces)) == []
+    assert dictionary_columns(pa.concat_tables(pieces), ["n"]) == []
+
+
+def test_a_type_that_parquet_lacks_is_refused_before_any_row() -> None:
+    """A part that cannot be staged would be staged again with each checkpoint."""
+    schema = pa.schema({"span": pa.month_day_nano_interval()})
+    with pytest.raises(pa.ArrowNotImplementedError, match="interval"):
+        RowGroupWriter(io.BytesIO(), schema, "zstd")
 
 
 def test_a_file_without_rows_has_its_columns() -> None:
