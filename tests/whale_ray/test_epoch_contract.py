@@ -120,14 +120,14 @@ def rows_of(staged: Sequence[whale.sinks.Staged]) -> list[Any]:
     return [row for part in staged for row in json.loads(part.payload or b"[]")]
 
 
-def check(kind: type[Ledger], tmp_path: Path) -> None:
+def check(kind: type[Ledger], tmp_path: Path, **options: Any) -> None:
     paths = map(tmp_path.joinpath, map(str, itertools.count()))
-    check_sink(lambda: kind(next(paths)), lambda sink: sink.content()[0], ids=240)
+    check_sink(lambda: kind(next(paths)), lambda sink: sink.content()[0], ids=240, **options)
 
 
-def refuse(kind: type[Ledger], tmp_path: Path, message: str) -> None:
+def refuse(kind: type[Ledger], tmp_path: Path, message: str, **options: Any) -> None:
     with pytest.raises(ContractError, match=message):
-        check(kind, tmp_path)
+        check(kind, tmp_path, **options)
 
 
 def test_a_sink_that_keeps_its_promises_passes(tmp_path: Path) -> None:
@@ -290,6 +290,19 @@ def test_a_cut_that_raises_when_it_is_staged_again_is_found(tmp_path: Path) -> N
 
     told = r"what cut_epoch\(\) returned raised AssertionError\(.*when it was called again"
     refuse(with_writer(Insists), tmp_path, told)
+
+
+def test_a_cut_that_forgets_its_rows_at_its_last_line_is_found(tmp_path: Path) -> None:
+    """By no accident: without failures at random, too, stagings end at each of their lines."""
+
+    class ForgetsAtLast(CuttingWriter):
+        def staged_of(self, rows: list[Any]) -> whale.sinks.Staged:
+            staged = super().staged_of(rows)
+            rows.clear()
+            return staged
+
+    told = "has staged 0 rows of 2: .* again if it raised"
+    refuse(with_writer(ForgetsAtLast), tmp_path, told, failure_rates=(0.0,))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
@@ -339,7 +338,7 @@ class HandoverWriter(SinkWriter):
     def cut_epoch(self, epoch: int) -> Callable[[], Staged] | None:
         """See `SinkWriter.cut_epoch`."""
         stage = self._files.cut_epoch(epoch)
-        return None if stage is None else partial(_as_payload, cache(stage))
+        return None if stage is None else _StagedAsBytes(stage)
 
     def abort(self) -> None:
         """See `SinkWriter.abort`."""
@@ -350,11 +349,25 @@ class HandoverWriter(SinkWriter):
         return self._files.publish_part()
 
 
-def _as_payload(stage: Callable[[], Staged]) -> Staged:
-    """Stage a file, and hand its bytes over in its place; `stage` returns the same at each call."""
-    staged = stage()
-    assert staged.path is not None
-    with writing_there():
-        payload = Path(staged.path).read_bytes()
-        os.unlink(staged.path)
-    return replace(staged, path=None, inode=None, payload=payload)
+class _StagedAsBytes:
+    """Stages a file of an epoch, and hands its bytes over in its place; the same at each call.
+
+    A call may end at any point and be repeated: the file is removed only once its bytes are kept.
+    """
+
+    def __init__(self, stage: Callable[[], Staged]) -> None:
+        self._stage = stage
+        self._path = ""
+        self._staged: Staged | None = None
+
+    def __call__(self) -> Staged:
+        if self._staged is None:
+            file = self._stage()
+            assert file.path is not None
+            self._path = file.path
+            with writing_there():
+                payload = Path(self._path).read_bytes()
+            self._staged = replace(file, path=None, inode=None, payload=payload)
+        with writing_there():
+            Path(self._path).unlink(missing_ok=True)
+        return self._staged

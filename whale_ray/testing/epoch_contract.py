@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..configs.errors import OutputError
 from ..operators.sinks.base import Sink
 from .conformance import difference, require
-from .played_job import EPOCHS, NOTED, PlayedJob, RowsWithIds
+from .played_job import COMMIT, EPOCHS, NOTED, STAGING, PlayedJob, RowsWithIds
 
 if TYPE_CHECKING:
     from ..transport.wire.batch import Batch
@@ -57,6 +57,8 @@ def check_epochs(
     if _commits(make_sink()):
         _play_older_epoch(_PlayedOutput(make_sink(), read, rows, ids))
         _play_lines_of_commits(_PlayedOutput(make_sink(), read, rows, ids))
+    for bounded in (True, False) if _commits(make_sink()) else (True,):
+        _play_lines_of_staging(_PlayedOutput(make_sink(), read, rows, ids), bounded=bounded)
 
 
 def _commits(sink: Sink) -> bool:
@@ -165,12 +167,40 @@ def _play_lines_of_commits(check: _PlayedOutput) -> None:
     except OutputError:
         return
     job.run_epoch()
-    lines = job.lines["commit"]
-    for line in range(1, lines + 1, -(-lines // _LINES_MAX)):
-        job.commit_ends_at = line
+    for line in _lines_of(job, COMMIT):
+        job.ends_at[COMMIT] = line
         job.run_epoch()
     while job.written < check.ids:
         job.run_epoch()
     job.end()
     when = "after commits that ended at one of their lines and were repeated"
     check.expect(check.rows.expected(0, check.ids), when, missing=NOTED, too_many=NOTED)
+
+
+def _play_lines_of_staging(check: _PlayedOutput, *, bounded: bool) -> None:
+    """End what `cut_epoch` returned at one line after the other, and repeat each with an epoch."""
+    epochs = 2 * _LINES_MAX + 2
+    job = PlayedJob(check.sink, check.rows, check.ids, bounded=bounded, rate=0, epochs=epochs)
+    try:
+        job.begin()
+    except OutputError:
+        return
+    job.run_epoch()
+    for line in _lines_of(job, STAGING):
+        job.ends_at[STAGING] = line
+        job.run_epoch()  # is forgotten
+        job.run_epoch()  # stages it, too
+    while job.written < check.ids:
+        job.run_epoch()
+    if bounded:
+        job.finish()
+    else:
+        job.end()
+    when = "after stagings of epochs that ended at one of their lines and were repeated"
+    check.expect(check.rows.expected(0, check.ids), when, missing=_KEPT, too_many=_PUBLISHED)
+
+
+def _lines_of(job: PlayedJob, call: str) -> Iterable[int]:
+    """Return at which lines a call ends, in turn: at each, or at so many of them."""
+    lines = job.lines.get(call, 0)
+    return range(1, lines + 1, max(1, -(-lines // _LINES_MAX)))

@@ -35,12 +35,14 @@ from .interruption import InjectedError, Interruption
 if TYPE_CHECKING:
     from ..transport.wire.batch import Batch
 
-__all__ = ["EPOCHS", "NOTED", "PlayedJob", "RowsWithIds"]
+__all__ = ["COMMIT", "EPOCHS", "NOTED", "STAGING", "PlayedJob", "RowsWithIds"]
 
 _T = TypeVar("_T")
 
 _INSTANCES = 2
 EPOCHS = 12
+COMMIT, STAGING = "commit", "stage what was cut"
+"""Names of calls, for `PlayedJob.lines` and `PlayedJob.ends_at`."""
 _LINES_AT_FIRST = 20
 _BEFORE, _IN_THE_MIDDLE, _AFTERWARDS = "before", "in the middle", "afterwards"
 _PHASES = (_BEFORE, _IN_THE_MIDDLE, _AFTERWARDS)
@@ -131,8 +133,8 @@ class PlayedJob:
         self.name = type(sink).__name__
         self.lines: dict[str, int] = {}
         """How many lines the last call of each method ran."""
-        self.commit_ends_at = 0
-        """At which of its lines the next commit ends; 0: at none."""
+        self.ends_at: dict[str, int] = {}
+        """At which of its lines the next call of a method ends, once."""
         # What the output notes about jobs may outlive this one.
         self._name = f"check-{uuid.uuid4().hex[:8]}"
         self.epochs: list[_Epoch] = [_Epoch(f"{self._name}-0", 0, 0, ())]
@@ -178,7 +180,7 @@ class PlayedJob:
             self.restart()
             return
         except InjectedError:
-            if self._random.random() < 1 / 2:
+            if self._rate and self._random.random() < 1 / 2:
                 self.restart()
             return  # else forgotten: the next epoch stages it
         if self._happens():
@@ -311,7 +313,7 @@ class PlayedJob:
         def staged_beside() -> Staged:
             nonlocal failed
             try:
-                staged = self._call("stage what was cut", stage, (_BEFORE, _IN_THE_MIDDLE))
+                staged = self._call(STAGING, stage, (_BEFORE, _IN_THE_MIDDLE))
             except (InjectedError, AttemptLostError):
                 failed = True
                 raise
@@ -352,7 +354,7 @@ class PlayedJob:
         commit, staged = CommitId(epoch.job, epoch.number), list(epoch.staged)
         while True:
             try:
-                self._call("commit", partial(self._sink.commit, commit, staged))
+                self._call(COMMIT, partial(self._sink.commit, commit, staged))
                 self._committed = commit
                 return
             except InjectedError:
@@ -377,8 +379,7 @@ class PlayedJob:
             raise InjectedError
         lines = self.lines.get(name, _LINES_AT_FIRST)
         at = self._random.randint(1, lines) if phase == _IN_THE_MIDDLE else 0
-        if name == "commit" and self.commit_ends_at:
-            at, self.commit_ends_at = self.commit_ends_at, 0
+        at = self.ends_at.pop(name, at)
         result = self._interruption.run(call, at)
         self.lines[name] = max(1, self._interruption.lines)
         if phase == _AFTERWARDS:
