@@ -222,14 +222,15 @@ class EpochParts:
         """Return staged parts with their payloads in files of the hidden folder.
 
         A payload is the content of a file. The names follow the order of the parts; one that a
-        call before this has published is found in the output, which must be this job's alone.
+        call before this has published is found in the output, which must be this job's alone. They
+        differ from those of epochs: a worker that died may have left such a part, with other rows.
         """
         parts: list[Staged] = []
         for number, part in enumerate(staged):
             if part.payload is None:
                 parts.append(part)
                 continue
-            name = self.stem(part.instance, number) + suffix
+            name = f"{self.stem(part.instance, number)}-copy{suffix}"
             places = (self.folder.path, self.folder.partial(1).path, self.hidden)
             path = next((p for one in places if os.path.lexists(p := f"{one}/{name}")), None)
             parts.append(_with_file(part, path or self._written(name, part.payload)))

@@ -43,21 +43,22 @@ class RowBuffer:
     def take(self) -> pa.Table:
         """Return all rows and clear the buffer."""
         table = self.table()
-        self._packed = []
+        self._packed, self._small = [], []
         self.rows = self.nbytes = 0
         return table
 
     def table(self) -> pa.Table:
-        """Return all rows, and keep them."""
+        """Return all rows, and keep them; changes nothing, so that a call may end at any point."""
         import pyarrow as pa
 
-        self._pack()
-        return pa.concat_tables([pa.Table.from_batches([], self._schema), *self._packed])
+        return pa.concat_tables([*self._packed, self._unpacked()])
 
     def _pack(self) -> None:
+        if self._small:
+            self._packed.append(self._unpacked())
+            self._small = []
+
+    def _unpacked(self) -> pa.Table:
         import pyarrow as pa
 
-        if self._small:
-            table = pa.Table.from_batches(self._small, self._schema)
-            self._packed.append(table.combine_chunks())
-            self._small = []
+        return pa.Table.from_batches(self._small, self._schema).combine_chunks()

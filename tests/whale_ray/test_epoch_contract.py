@@ -301,7 +301,7 @@ def test_a_cut_that_forgets_its_rows_at_its_last_line_is_found(tmp_path: Path) -
             rows.clear()
             return staged
 
-    told = "has staged 0 rows of 2: .* again if it raised"
+    told = "has staged 0 rows of 1: .* again if it raised"
     refuse(with_writer(ForgetsAtLast), tmp_path, told, failure_rates=(0.0,))
 
 

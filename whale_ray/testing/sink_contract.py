@@ -56,9 +56,9 @@ def check_sink(
       once". Calls of `cut_epoch` (or `stage_epoch`) and of what it returns, of `stage`, `commit`,
       `recover` and `publish` fail at each rate, before they begin, at one of their lines, and after
       they have succeeded; rows come between a cut and its staging; that is tried again if it
-      failed, and may come behind `abort`; commits are repeated; commits and stagings of cut rows
-      also fail at each of their lines, one after the other, at whatever rates; jobs resume from their newest
-      epoch, as new jobs, too, and from an older one.
+      failed, and may come behind `abort`; commits are repeated; jobs resume from their newest
+      epoch, as new jobs, too, and from an older one. At whatever rates, commits and what
+      `cut_epoch` returned also end at each of their lines, one after the other.
 
     Args:
         make_sink: returns a sink; called several times, each result must have its own empty output.

@@ -29,3 +29,17 @@ def test_large_batches_are_not_copied_and_small_ones_before_them_come_before_the
     large = [batches[at].column(0).buffers()[1].address for at in (2, 4, 5)]
     assert [kept[1], kept[3], kept[4]] == large
     assert (buffer.rows, buffer.nbytes) == (sum(sizes), 8 * sum(sizes))
+
+
+def test_looking_at_the_rows_changes_nothing() -> None:
+    """What stages rows may end at any point, and do it again."""
+    batches = [batch(first, 1) for first in range(3)]
+    buffer = RowBuffer(batches[0].schema)
+    for one in batches:
+        buffer.add(one)
+    before = dict(vars(buffer), _small=list(buffer._small), _packed=list(buffer._packed))
+    for _ in range(2):
+        assert buffer.table()["id"].to_pylist() == [0, 1, 2]
+        assert vars(buffer) == before
+    assert buffer.take()["id"].to_pylist() == [0, 1, 2]
+    assert buffer.take()["id"].to_pylist() == []
