@@ -289,7 +289,8 @@ class Sink(ABC):
         """Make the staged parts of all instances visible at once; called by the coordinator.
 
         Must be idempotent: a coordinator that replaces one that died calls it again with the same
-        arguments. If the output was already published, only the result is returned.
+        arguments, behind `recover` with the same ones if a job with checkpoints was restored. If
+        the output was already published, only the result is returned.
 
         Raises:
             OutputError: the parts do not fit together or cannot be published; nothing is visible.
@@ -336,8 +337,11 @@ class Sink(ABC):
         do not count.
 
         Args:
-            token: as for `open`; with checkpoints it stays the same in all attempts of a job.
-            staged: what the epochs that count have staged, and is not published or committed.
+            token: as for `open`; with checkpoints it stays the same in all attempts of a job. A job
+                that died while its sinks published is restored as another one, which has the token
+                of the former here and for `publish`.
+            staged: what the epochs that count have staged, and is not committed; in a bounded job
+                it may have been published already under the token.
             bounded: as for `prepare`.
 
         Raises:

@@ -125,9 +125,15 @@ class FileSink(Sink):
                 epochs.recover(staged)
                 return
             parts = self._parts(staged)
-            if not (parts.files and parts.are_in(self.folder)):  # else it died right after that
+            places = (self.folder, *self._partial_outputs())
+            if not (parts.files and any(map(parts.are_in, places))):  # else it died behind that
                 self.folder.check()
                 epochs.gather(staged)
+
+    def _partial_outputs(self) -> Iterator[OutputFolder]:
+        """Yield the partial outputs that there are."""
+        places = map(self.folder.partial, itertools.count(1))
+        return itertools.takewhile(lambda one: os.path.lexists(one.path), places)
 
     def lacks_output(self) -> bool:
         """See `Sink.lacks_output`: an empty folder, such as a mount point, is no output."""

@@ -107,6 +107,9 @@ class PostgresSink(Sink):
         parts = staged_rows(staged)
         if parts:
             self._commit(token, PUBLICATION, parts)
+            with connection_to(self.dsn, self.table.described) as connection:
+                for stage in by_stage(parts):  # whose writers have died
+                    self.table.drop_unused(connection, stage)
         return PostgresResult(
             rows=sum(part.rows for part in staged),
             format="postgres",
@@ -129,7 +132,8 @@ class PostgresSink(Sink):
         self.prepare(token, bounded=bounded)
         parts = staged_rows(staged)
         with connection_to(self.dsn, self.table.described) as connection:
-            for stage, mine in by_stage(parts).items():
+            is_published = bounded and self.table.last(connection, token, self.operator_id) >= 0
+            for stage, mine in by_stage(() if is_published else parts).items():
                 last = self.table.last(connection, mine[0].lineage, self.operator_id)
                 self._require(connection, stage, [one for one in mine if one.epoch > last])
             prefix = self.table.stage_prefix(token, self.operator_id)

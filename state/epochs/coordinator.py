@@ -211,9 +211,10 @@ class EpochCoordinator:
         if self.phase is not EpochPhase.BEGUN or self.missing[1]:
             return []
         self.phase = EpochPhase.WRITING
-        self._is_last = self._is_last or not self._parts
+        ended = not self._parts
+        self._is_last = self._is_last or ended
         parts = self._ended_before(self.epoch) | self._parts
-        return [WriteManifest(self.epoch, self.counted, parts)]
+        return [WriteManifest(self.epoch, self.counted, parts, ended)]
 
     def _forget(self, reason: str, now_ms: int) -> list[Action]:
         self.failures += 1

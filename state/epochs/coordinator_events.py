@@ -131,12 +131,14 @@ class ForgetEpoch:
 class WriteManifest:
     """Action: write the epoch's manifest, then tell ManifestWritten or ManifestFailed.
 
-    Sinks commit with it what they have staged for epochs `previous` + 1 … `epoch`.
+    Sinks commit with it what they have staged for epochs `previous` + 1 … `epoch`. With `ended`,
+    all participants have ended, so that there is nothing behind it.
     """
 
     epoch: int
     previous: int
     parts: Mapping[Participant, Part]
+    ended: bool = False
 
 
 @dataclass(frozen=True)

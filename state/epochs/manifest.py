@@ -133,6 +133,9 @@ class Manifest:
             state, key columns, state schema; by id.
         savepoint: a user asked for it: it is kept until the user removes it.
         stopped: the job was stopped at it.
+        publisher: the job under whose id sinks publish what it names, which is all the output of a
+            bounded job; "" if more was to come. Jobs that are restored from it inherit that id:
+            nobody knows which sinks have published already, and they know it by the id.
         finished: the job has ended after it, and all its output is visible.
         drained: it was asked to end then, and had not read all of a source.
         versions: of the programs that wrote it.
@@ -148,6 +151,7 @@ class Manifest:
     operators: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     savepoint: bool = False
     stopped: bool = False
+    publisher: str = ""
     finished: bool = False
     drained: bool = False
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -78,8 +78,7 @@ class Ledger(whale.sinks.Sink):
         pass
 
     def publish(self, token: str, staged: Sequence[whale.sinks.Staged]) -> whale.sinks.SinkResult:
-        # A job that is restored after it has published has another token, and the same rows.
-        self.add("all", staged)
+        self.add(f"all of {token}", staged)
         return whale.sinks.SinkResult(rows=len(rows_of(staged)))
 
     def content(self) -> tuple[list[Any], list[str]]:
@@ -160,7 +159,7 @@ def test_a_commit_that_is_known_by_its_epoch_alone_is_found(tmp_path: Path) -> N
 def test_a_commit_that_cannot_be_repeated_is_found(tmp_path: Path) -> None:
     class Strict(Ledger):
         def add(self, key: str, staged: Sequence[whale.sinks.Staged]) -> None:
-            assert key == "all" or key not in self.content()[1], "again"
+            assert key.startswith("all") or key not in self.content()[1], "again"
             super().add(key, staged)
 
     refuse(Strict, tmp_path, r"commit\(\) raised AssertionError\(.*when it was repeated")
@@ -183,6 +182,31 @@ def test_a_publication_without_earlier_epochs_is_found(tmp_path: Path) -> None:
             return super().publish(token, [part for part in staged if part.epoch is None])
 
     refuse(TailAlone, tmp_path, r"publish\(\) returned 120 rows of 240")
+
+
+def test_a_publication_that_is_forgotten_by_a_restored_job_is_found(tmp_path: Path) -> None:
+    class Forgetful(Ledger):
+        def recover(
+            self, token: str, staged: Sequence[whale.sinks.Staged], *, bounded: bool
+        ) -> None:
+            rows, keys = self.content()
+            self.replace(rows, [key for key in keys if not key.startswith("all")])
+
+    told = r"after a publish\(\) that ended after it was done, .* 60 too many"
+    refuse(Forgetful, tmp_path, told, failure_rates=(0.0,))
+
+
+def test_a_sink_that_does_not_go_on_behind_its_publication_is_found(tmp_path: Path) -> None:
+    class Gone(Ledger):
+        def recover(
+            self, token: str, staged: Sequence[whale.sinks.Staged], *, bounded: bool
+        ) -> None:
+            if f"all of {token}" in self.content()[1]:
+                msg = "what was staged is gone"
+                raise whale.errors.OutputError(msg)
+
+    told = r"recover\(\) raised OutputError\('what was staged is gone.* died as it published"
+    refuse(Gone, tmp_path, told, failure_rates=(0.0,))
 
 
 def test_rows_that_are_staged_again_are_found(tmp_path: Path) -> None:

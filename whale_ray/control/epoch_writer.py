@@ -110,6 +110,11 @@ class EpochWriter:
         return None if newest is None else CommitId(newest.lineage.job, newest.epoch)
 
     @property
+    def publisher(self) -> str:
+        """The job under whose id sinks publish what the newest epoch names; "" for this one."""
+        return "" if self.manifest is None else self.manifest.publisher
+
+    @property
     def place(self) -> str:
         """The newest epoch's manifest, as users name it; "" if there is none."""
         point = self.restore_point
@@ -251,6 +256,7 @@ class EpochWriter:
         """Write an epoch's manifest."""
         self._has_written = True
         snapshots = parts_of(action.parts.values())
+        publishes = self._bounded and action.ended
         manifest = Manifest(
             action.epoch,
             action.previous,
@@ -262,6 +268,7 @@ class EpochWriter:
             self._operators,
             savepoint=savepoint,
             stopped=stopped,
+            publisher=self.publisher or (self._assignment.job_id if publishes else ""),
             versions=program_versions(),
         )
 

@@ -237,9 +237,10 @@ class Supervisor:
         if before is not None:
             self._term = before.term + 1
             self._trees.inherit(self._term, before.trees)
-            self._publisher.inherit(before.results)
             if self._epochs is not None and before.epochs is not None:
                 self._epochs.inherit(before.epochs, before.progress.attempt)
+            publisher = "" if self._epochs is None else self._epochs.writer.publisher
+            self._publisher.inherit(before.results, publisher)
         elif self._epochs is not None and self._assignment.restore is not None:
             self._recover(self._epochs)
         else:
@@ -466,7 +467,7 @@ class Supervisor:
         writer = epochs.writer
         writer.recover()
         known = () if writer.manifest is None else writer.manifest.operators
-        self._publisher.recover(writer.staged(), writer.epoch, known)
+        self._publisher.recover(writer.staged(), writer.epoch, known, writer.publisher)
 
     def _drop_output(self, attempt: int) -> None:
         """Remove what a job that has ended staged, but for what a checkpoint of it names."""

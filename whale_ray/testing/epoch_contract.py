@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Any
 from ..configs.errors import OutputError
 from ..operators.sinks.base import Sink
 from .conformance import difference, require
-from .played_job import COMMIT, EPOCHS, NOTED, STAGING, PlayedJob, RowsWithIds
+from .played_job import (
+    AFTERWARDS,
+    COMMIT,
+    EPOCHS,
+    NOTED,
+    PUBLISH,
+    STAGING,
+    PlayedJob,
+    RowsWithIds,
+)
 
 if TYPE_CHECKING:
     from ..transport.wire.batch import Batch
@@ -26,6 +35,9 @@ __all__ = ["check_epochs"]
 Read = Callable[[Any], Iterable[Mapping[str, Any]]]
 
 _LINES_MAX = 40
+_LINES_OF_PUBLICATIONS = 8
+_FEW_IDS = 60
+"""Many jobs write so few rows each."""
 
 _INVISIBLE = "what is staged must stay invisible until publish() or commit()"
 _KEPT = (
@@ -57,6 +69,7 @@ def check_epochs(
     if _commits(make_sink()):
         _play_older_epoch(_PlayedOutput(make_sink(), read, rows, ids))
         _play_lines_of_commits(_PlayedOutput(make_sink(), read, rows, ids))
+    _play_publications(lambda: _PlayedOutput(make_sink(), read, rows, min(ids, _FEW_IDS)))
     for bounded in (True, False) if _commits(make_sink()) else (True,):
         _play_lines_of_staging(_PlayedOutput(make_sink(), read, rows, ids), bounded=bounded)
 
@@ -200,7 +213,27 @@ def _play_lines_of_staging(check: _PlayedOutput, *, bounded: bool) -> None:
     check.expect(check.rows.expected(0, check.ids), when, missing=_KEPT, too_many=_PUBLISHED)
 
 
-def _lines_of(job: PlayedJob, call: str) -> Iterable[int]:
+def _play_publications(fresh: Callable[[], _PlayedOutput]) -> None:
+    """End publications behind all that they do, and at some of their lines."""
+    job = _play_publication(fresh(), AFTERWARDS, "after it was done")
+    for line in _lines_of(job, PUBLISH, _LINES_OF_PUBLICATIONS):
+        _play_publication(fresh(), line, f"at its line {line}")
+
+
+def _play_publication(check: _PlayedOutput, end: int, at: str) -> PlayedJob:
+    """End the publication of a job, and repeat it by one that is restored from the last epoch."""
+    job = PlayedJob(check.sink, check.rows, check.ids, bounded=True, rate=0, epochs=3)
+    job.takes_last_epoch = True
+    job.begin()
+    job.run_epoch()
+    job.ends_at[PUBLISH] = end
+    job.finish()
+    when = f"after a publish() that ended {at}, and was repeated by a job that was restored,"
+    check.expect(check.rows.expected(0, check.ids), when, too_many=_PUBLISHED)
+    return job
+
+
+def _lines_of(job: PlayedJob, call: str, most: int = _LINES_MAX) -> Iterable[int]:
     """Return at which lines a call ends, in turn: at each, or at so many of them."""
     lines = job.lines.get(call, 0)
-    return range(1, lines + 1, max(1, -(-lines // _LINES_MAX)))
+    return range(1, lines + 1, max(1, -(-lines // most)))

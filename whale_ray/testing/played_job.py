@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ..configs.errors import AttemptLostError
+from ..configs.errors import AttemptLostError, OutputError
 from ..operators.sinks.base import CommitId, Sink, SinkWriter, Staged
 from ..operators.sinks.cut_rows import CutRows
 from ..operators.sinks.staged_json import staged_from_json, staged_to_json
@@ -35,14 +35,25 @@ from .interruption import InjectedError, Interruption
 if TYPE_CHECKING:
     from ..transport.wire.batch import Batch
 
-__all__ = ["COMMIT", "EPOCHS", "NOTED", "STAGING", "PlayedJob", "RowsWithIds"]
+__all__ = [
+    "AFTERWARDS",
+    "COMMIT",
+    "EPOCHS",
+    "NOTED",
+    "PUBLISH",
+    "STAGING",
+    "PlayedJob",
+    "RowsWithIds",
+]
 
 _T = TypeVar("_T")
 
 _INSTANCES = 2
 EPOCHS = 12
-COMMIT, STAGING = "commit", "stage what was cut"
+COMMIT, PUBLISH, STAGING = "commit", "publish", "stage what was cut"
 """Names of calls, for `PlayedJob.lines` and `PlayedJob.ends_at`."""
+AFTERWARDS = -1
+"""In the place of a line in `PlayedJob.ends_at`: the call succeeds, and nobody learns of it."""
 _LINES_AT_FIRST = 20
 _BEFORE, _IN_THE_MIDDLE, _AFTERWARDS = "before", "in the middle", "afterwards"
 _PHASES = (_BEFORE, _IN_THE_MIDDLE, _AFTERWARDS)
@@ -50,6 +61,9 @@ _PHASES = (_BEFORE, _IN_THE_MIDDLE, _AFTERWARDS)
 NOTED = (
     "commit() must note the commit's lineage and epoch in the transaction that adds the rows, and"
     " do nothing if they are noted"
+)
+_MAYBE_PUBLISHED = (
+    "what is staged may have been published under the token already, which publish() finds out"
 )
 _CUT = (
     "it must stage those that were written before the cut, all of them and no others, whatever was"
@@ -134,7 +148,9 @@ class PlayedJob:
         self.lines: dict[str, int] = {}
         """How many lines the last call of each method ran."""
         self.ends_at: dict[str, int] = {}
-        """At which of its lines the next call of a method ends, once."""
+        """At which of its lines the next call of a method ends, once; or `AFTERWARDS`."""
+        self.takes_last_epoch = False
+        """Whether an epoch counts at its end, whatever the rate."""
         # What the output notes about jobs may outlive this one.
         self._name = f"check-{uuid.uuid4().hex[:8]}"
         self.epochs: list[_Epoch] = [_Epoch(f"{self._name}-0", 0, 0, ())]
@@ -225,26 +241,63 @@ class PlayedJob:
         self._position = self._marker = position
 
     def finish(self) -> None:
-        """Publish a bounded job, with rows behind its last epoch; repeat what fails."""
+        """Publish a bounded job; what fails is repeated.
+
+        If its last epoch counts, which names all output, another job may be restored from that and
+        publish in its name. Else only a coordinator that takes over publishes again.
+        """
         while True:
             self._write(self._total)
             try:
-                if self._happens():  # a checkpoint was under way when the input ended
+                has_last = self._happens() or self.takes_last_epoch
+                if has_last:
                     self._set_apart()
                     self._stage_what_is_cut()
-                tail = [pickled_copy(self._call("stage", one.stage)) for one in self._writers]
-                staged = [*self.epochs[-1].staged, *self._waiting, *tail]
-                result = self._call("publish", partial(self._sink.publish, self._job, staged))
+                staged = [*self.epochs[-1].staged, *self._waiting, *self._staged_at_end()]
             except (InjectedError, AttemptLostError):
                 self.restart()
                 continue
-            require(
-                result.rows == self._total,
-                f"{self.name}: publish() returned {result.rows} rows of {self._total}: add up those"
-                " staged for all epochs",
-            )
             break
+        self._publish(staged, restorable=has_last)
         self.end()
+
+    def _staged_at_end(self) -> list[Staged]:
+        return [pickled_copy(self._call("stage", one.stage)) for one in self._writers]
+
+    def _publish(self, staged: Sequence[Staged], *, restorable: bool) -> None:
+        publisher, last = self._job, staged[: len(staged) - len(self._writers)]
+        while True:
+            try:
+                result = self._call(PUBLISH, partial(self._sink.publish, publisher, staged))
+                break
+            except InjectedError:
+                self._sink = pickled_copy(self._sink)
+            while restorable:
+                with suppress(InjectedError):
+                    staged = [*last, *self._restored_to_publish(publisher, last)]
+                    break
+        require(
+            result.rows == self._total,
+            f"{self.name}: publish() returned {result.rows} rows of {self._total}: add up those"
+            " staged for all epochs",
+        )
+
+    def _restored_to_publish(self, publisher: str, last: Sequence[Staged]) -> list[Staged]:
+        """Begin as a job that is restored from the last epoch; return what its writers stage."""
+        self.close()
+        self._sink = pickled_copy(self._sink)
+        self._jobs += 1
+        recover = partial(self._sink.recover, publisher, list(last), bounded=True)
+        try:
+            self._call("recover", recover)
+        except OutputError as error:
+            msg = (
+                f"{self.name}: recover() raised {error!r} in a job that died as it published, and"
+                f" was restored: {_MAYBE_PUBLISHED}"
+            )
+            raise ContractError(msg) from error
+        self._open()
+        return self._staged_at_end()
 
     def close(self) -> None:
         """Abort the writers: what they have staged for epochs must survive that."""
@@ -380,6 +433,8 @@ class PlayedJob:
         lines = self.lines.get(name, _LINES_AT_FIRST)
         at = self._random.randint(1, lines) if phase == _IN_THE_MIDDLE else 0
         at = self.ends_at.pop(name, at)
+        if at == AFTERWARDS:
+            phase, at = _AFTERWARDS, 0
         result = self._interruption.run(call, at)
         self.lines[name] = max(1, self._interruption.lines)
         if phase == _AFTERWARDS:

@@ -142,7 +142,7 @@ def test_the_last_epoch_begins_when_all_participants_have_ended(coordinator):
     coordinator.handle(ParticipantEnded("a", 0, "A"), 50)
     assert coordinator.handle(ParticipantEnded("b", 0, "B"), 60) == [
         BeginEpoch(1),
-        WriteManifest(1, 0, {"a": "A", "b": "B"}),
+        WriteManifest(1, 0, {"a": "A", "b": "B"}, ended=True),
     ]
     coordinator.handle(ManifestWritten(1), 70)
     coordinator.handle(Committed(1), 80)

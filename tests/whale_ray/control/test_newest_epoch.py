@@ -15,6 +15,7 @@ from whale_ray.control.epoch_writer import EpochWriter
 from whale_ray.control.operator_records import operator_records
 from whale_ray.plan.assignment import Assignment
 from whale_ray.state.epochs.checkpoint_store import CheckpointStore
+from whale_ray.state.epochs.coordinator_events import WriteManifest
 from whale_ray.transport.clock import SystemClock
 
 
@@ -106,3 +107,31 @@ def test_a_successor_of_its_controller_keeps_what_that_one_went_on_from(url, fir
     lineage = replace(before.manifest.lineage, job=job.job_id, restored=before._assignment.restored)
     write(store, url, 3, lineage=lineage)
     assert epochs_of(begun(job, url)) == (3, (("job-1", 2),))
+
+
+@pytest.mark.parametrize(
+    ("limit", "ended", "restored", "publisher"),
+    [
+        (5, True, "", "own"),
+        (5, False, "", ""),
+        (None, True, "", ""),
+        (5, True, "first", "first"),
+        (5, False, "first", "first"),
+    ],
+)
+def test_output_is_published_under_the_id_of_the_job_that_first_had_all_of_it(
+    url: str, limit: int | None, ended: bool, restored: str, publisher: str
+) -> None:
+    job = assignment(url, limit)
+    store = CheckpointStore.at(url)
+    writer = EpochWriter(job, store, lambda *_: None, SystemClock())
+    writer.claim()
+    if restored:
+        writer.manifest = small_manifest(6, publisher=restored)
+    writer.write(WriteManifest(7, 6, {}, ended), savepoint=False, stopped=False)
+    writer.settle()
+    writer.close()
+    name = store.newest_name()
+    assert name is not None
+    wanted = publisher.replace("own", job.job_id)
+    assert store.read_manifest(name).publisher == writer.publisher == wanted
