@@ -288,9 +288,10 @@ class Sink(ABC):
     def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
         """Make the staged parts of all instances visible at once; called by the coordinator.
 
-        Must be idempotent: a coordinator that replaces one that died calls it again with the same
-        arguments, behind `recover` with the same ones if a job with checkpoints was restored. If
-        the output was already published, only the result is returned.
+        Must be idempotent by `token`: a coordinator that replaces one that died calls it again. So
+        does a job that is restored from the last checkpoint of one that died as it published: with
+        the token of that job, behind `recover`, and with the same rows. If the output was already
+        published, only the result is returned.
 
         Raises:
             OutputError: the parts do not fit together or cannot be published; nothing is visible.
@@ -337,9 +338,9 @@ class Sink(ABC):
         do not count.
 
         Args:
-            token: as for `open`; with checkpoints it stays the same in all attempts of a job. A job
-                that died while its sinks published is restored as another one, which has the token
-                of the former here and for `publish`.
+            token: as for `open`; with checkpoints it stays the same in all attempts of a job. Here,
+                for `publish` and for `discard` it is that of the job before if that died as it
+                published: its writers have staged all rows, and those of this job get none.
             staged: what the epochs that count have staged, and is not committed; in a bounded job
                 it may have been published already under the token.
             bounded: as for `prepare`.

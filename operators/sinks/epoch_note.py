@@ -16,7 +16,7 @@ import json
 import os
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...configs.errors import WhaleError
 from .manifest import MANIFEST, is_manifest
@@ -42,20 +42,29 @@ class EpochNote:
 
 
 def write_note(folder: str, note: EpochNote) -> EpochNote:
-    """Write a folder's note, durably, unless there is one; return that which is there now."""
+    """Write a folder's note, durably, unless there is one; return that which is there now.
+
+    One with another folder of checkpoints is replaced: a restored job takes its own there.
+    """
     before = read_note(folder)
     if before is not None:
-        return before
+        if before.checkpoints == note.checkpoints:
+            return before
+        note = replace(before, checkpoints=note.checkpoints)
     descriptor, path = tempfile.mkstemp(prefix=NOTE, dir=folder)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(_encoded(note))
             stream.flush()
             os.fsync(stream.fileno())
+        if before is not None:
+            os.rename(path, os.path.join(folder, NOTE))
+            return note
         with suppress(FileExistsError):  # another instance was first
             os.link(path, os.path.join(folder, NOTE))
     finally:
-        os.unlink(path)
+        with suppress(FileNotFoundError):
+            os.unlink(path)
     return read_note(folder) or note
 
 
@@ -83,10 +92,14 @@ def _has_checkpoints(note: EpochNote) -> bool:
     from ...state.epochs.store_names import manifest_names
 
     try:
-        names = CheckpointStore.at(note.checkpoints).manifests()
+        store = CheckpointStore.at(note.checkpoints)
+        if any(name.job == note.job for name in manifest_names(store.manifests())):
+            return True
+        # Those of jobs that are restored to publish what it had staged name it, too.
+        newest = store.newest_name()
+        return newest is not None and store.read_manifest(newest).publisher == note.job
     except (WhaleError, OSError):
         return True
-    return any(name.job == note.job for name in manifest_names(names))
 
 
 def has_parts(folder: str) -> bool:

@@ -104,6 +104,7 @@ class FileSink(Sink):
         """Publish beside the output: as `out.partial`, or under the next free name."""
         with self.errors():
             parts = self._parts(staged)
+            self._take_back(token)
             places = map(self.folder.partial, itertools.count(1))
             place = next(one for one in places if one.is_free or parts.are_in(one))
             self.folder.hand_over(token, place)
@@ -119,21 +120,30 @@ class FileSink(Sink):
         """Check that all parts are there, and remove those of epochs that do not count."""
         with self.errors():
             epochs = self._epochs(token)
+            self._take_back(token)
             self.folder.sweep({*epochs.folders_of(staged), self.folder.hidden(token)})
             epochs.remove_spent()
             if not bounded:
                 epochs.recover(staged)
                 return
             parts = self._parts(staged)
-            places = (self.folder, *self._partial_outputs())
-            if not (parts.files and any(map(parts.are_in, places))):  # else it died behind that
-                self.folder.check()
-                epochs.gather(staged)
+            for place in (self.folder, *self._partial_outputs()):
+                if place.was_published_by(token) or (parts.files and parts.are_in(place)):
+                    return  # a job died behind its publication
+            self.folder.check()
+            epochs.gather(staged)
 
     def _partial_outputs(self) -> Iterator[OutputFolder]:
         """Yield the partial outputs that there are."""
         places = map(self.folder.partial, itertools.count(1))
         return itertools.takewhile(lambda one: os.path.lexists(one.path), places)
+
+    def _take_back(self, token: str) -> None:
+        """Undo `hand_over`, if its job died before the partial output was in its place."""
+        for place in map(self.folder.partial, itertools.count(1)):
+            place.hand_over(token, self.folder)
+            if not os.path.lexists(place.path):
+                break
 
     def lacks_output(self) -> bool:
         """See `Sink.lacks_output`: an empty folder, such as a mount point, is no output."""
@@ -149,6 +159,7 @@ class FileSink(Sink):
         Those that are published already are found in the output, and are not written again.
         """
         with self.errors():
+            self._take_back(token)
             return self._epochs(token).with_files(staged, self.format.suffix)
 
     def discard(self, token: str) -> None:
@@ -224,7 +235,7 @@ class FileSink(Sink):
                     f"{parts.names}; did something else write there?"
                 )
                 raise OutputError(msg)
-            write_manifest(hidden, parts.names)
+            write_manifest(hidden, parts.names, token)
             folder.publish(token)
         finally:
             hold.close()

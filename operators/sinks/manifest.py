@@ -5,7 +5,11 @@ A file of lines, each with the name and the size of one part::
     {"name": "part-00000.parquet", "bytes": 1234}
 
 The output of a bounded job has one such file, `_whale-parts`, which appears together with the
-parts. In the output of an unbounded job, each instance has its own, such as `_whale-parts-00003`,
+parts, and says who published them::
+
+    {"published_by": "trips-7d17c9fa"}
+
+In the output of an unbounded job, each instance has its own, such as `_whale-parts-00003`,
 and lists a part just before it appears. With checkpoints, each job has one that is named after it,
 with the columns of the parts as well::
 
@@ -31,9 +35,11 @@ def is_manifest(name: str) -> bool:
     return name == MANIFEST or name.startswith(MANIFEST + "-")
 
 
-def write_manifest(folder: str, names: Iterable[str]) -> None:
-    """Write the manifest of all parts in a hidden folder, durably."""
+def write_manifest(folder: str, names: Iterable[str], token: str = "") -> None:
+    """Write the manifest of all parts in a hidden folder, durably; `token` publishes them."""
     lines = [_line(name, os.stat(os.path.join(folder, name)).st_size) for name in names]
+    if token:
+        lines.append(_json_line({"published_by": token}))
     with open(os.path.join(folder, MANIFEST), "wb") as stream:
         stream.write(b"".join(lines))
         stream.flush()
@@ -88,6 +94,12 @@ def listed_columns(folder: int) -> bytes | None:
     found = (str(line["columns"]) for line in _all_lines(folder) if "columns" in line)
     text = next(found, None)
     return None if text is None else base64.b64decode(text)
+
+
+def published_by(folder: int) -> str:
+    """Return the token that published the parts in a folder; "" if no manifest says it."""
+    found = (str(line["published_by"]) for line in _all_lines(folder) if "published_by" in line)
+    return next(found, "")
 
 
 def unlisted_entry(folder: int) -> str | None:

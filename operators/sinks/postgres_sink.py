@@ -108,7 +108,7 @@ class PostgresSink(Sink):
         if parts:
             self._commit(token, PUBLICATION, parts)
             with connection_to(self.dsn, self.table.described) as connection:
-                for stage in by_stage(parts):  # whose writers have died
+                for stage in by_stage(parts):  # of a job that died; others drop theirs themselves
                     self.table.drop_unused(connection, stage)
         return PostgresResult(
             rows=sum(part.rows for part in staged),

@@ -247,7 +247,7 @@ class PostgresTable:
         return 0 if row is None else int(row[0])
 
     def lock(self, connection: Connection, stage: str) -> bool:
-        """Keep others out of a table of staged rows; return false if one is writing into it."""
+        """Keep others out of a table of staged rows; false if one uses it now, or it is gone."""
         import psycopg
         from psycopg import sql
 
@@ -255,7 +255,7 @@ class PostgresTable:
         try:
             with connection.transaction():
                 connection.execute(statement.format(self.qualified(stage)))
-        except psycopg.errors.LockNotAvailable:
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.UndefinedTable):
             return False
         return True
 
@@ -304,11 +304,11 @@ class PostgresTable:
         )
 
     def drop_unused(self, connection: Connection, prefix: str = _STAGE) -> None:
-        """Drop the tables of staged rows that are empty and belong to nobody who lives."""
+        """Drop the tables of staged rows that are empty, and that nobody uses; waits for nobody."""
         from psycopg import sql
 
         for stage in self.stages(connection, prefix):
-            if is_held(connection, number_of(stage)):
+            if is_held(connection, number_of(stage)) or not self.lock(connection, stage):
                 continue
             name = self.qualified(stage)
             found = connection.execute(sql.SQL("SELECT FROM {} LIMIT 1").format(name))

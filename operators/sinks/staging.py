@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 from ...configs.errors import OutputError, system_reason
 from .epoch_note import outlives_its_job
 from .held_folders import FolderHold, leads_to, opened_folder, remove_unless_held
-from .manifest import add_to_manifest, has_manifest, is_manifest, unlisted_entry
+from .manifest import add_to_manifest, has_manifest, is_manifest, published_by, unlisted_entry
 from .part_file import PartFile, free_names, sync_folder
 
 if TYPE_CHECKING:
@@ -248,6 +248,12 @@ class OutputFolder:
             return False
         # The inode is not `one.inode()`, which differs from the file's on some file systems.
         return all(parts[one.name].is_file(one.stat(follow_symlinks=False)) for one in found)
+
+    def was_published_by(self, token: str) -> bool:
+        """Return whether this output is that of a token."""
+        with suppress(FileNotFoundError, NotADirectoryError), opened_folder(self.path) as folder:
+            return published_by(folder) == token
+        return False
 
     def holds_only(self, name: str, content: bytes) -> bool:
         """Return whether the output is exactly one file with this content."""

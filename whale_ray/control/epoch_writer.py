@@ -30,7 +30,7 @@ from ..state.epochs.messages import RestorePoint
 from ..transport.clock import Clock
 from .background import Background, carry_out_within
 from .epoch_output import EpochOutput
-from .operator_records import operator_records
+from .operator_records import check_adds_nothing, operator_records
 
 Commit = Callable[[CommitId, Mapping[str, Sequence[Staged]]], None]
 """Lets sinks, by their ids, commit what they have staged."""
@@ -174,6 +174,7 @@ class EpochWriter:
         if lineage.job != self._assignment.restored[-1][0]:
             msg = f"another job wrote {where} meanwhile; resume that one"
             raise InputError(msg)
+        check_adds_nothing(self._assignment.plan.logical, newest)
         later = replace(point, manifest=name, epoch=newest.epoch)
         return resumed_assignment(self._assignment, later, lineage)
 

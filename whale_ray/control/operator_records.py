@@ -48,8 +48,10 @@ def check_restorable(logical: LogicalPlan, manifest: Manifest, without: Collecti
 
     Raises:
         InputError: an operator that kept something is gone, or is of another kind, or keeps its
-            state by other keys; or `without` names one that the epoch does not have.
+            state by other keys; or `without` names one that the epoch does not have; or see
+            `check_adds_nothing`.
     """
+    check_adds_nothing(logical, manifest)
     records = operator_records(logical)
     for named in sorted(set(without) - manifest.operators.keys()):
         msg = f"restore_without names {named!r}, which the checkpoint does not have; leave it out"
@@ -70,6 +72,27 @@ def check_restorable(logical: LogicalPlan, manifest: Manifest, without: Collecti
         _check_same(name, before, now)
     if gone:
         raise InputError(_lacks(gone, records.keys() - manifest.operators.keys()))
+
+
+def check_adds_nothing(logical: LogicalPlan, manifest: Manifest) -> None:
+    """Check that there are no rows beside those that a job had staged when it died publishing.
+
+    Some sinks may have published them already, and know it by the job's id: they would leave out
+    what is added.
+
+    Raises:
+        InputError: a source is new, or unbounded.
+    """
+    if not manifest.publisher:
+        return
+    for node in logical.of_kind(OperatorKind.SOURCE):
+        if node.id not in manifest.operators or not getattr(node.payload, "bounded", True):
+            msg = (
+                f"job {manifest.publisher!r} has read all its input, and ended while its output was"
+                f" published: source {node.id!r} would add rows to that; go on without it, and read"
+                " it by another job"
+            )
+            raise InputError(msg)
 
 
 def _check_same(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

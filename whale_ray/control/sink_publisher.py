@@ -52,7 +52,7 @@ class SinkPublisher:
         """What was published, by sink."""
         self._entered: set[str] = set()  # sinks of which something may be staged, or set aside
         self._with_output: set[str] = set()  # sinks whose output was seen, or committed to
-        self._publisher = ""  # the job for which it publishes; "" for its own
+        self._published_as = ""  # the id of the job for which it publishes; "": its own
         self._has_begun = False
         self._unprepared: str | None = None  # the sink with which the job could not begin
 
@@ -64,14 +64,14 @@ class SinkPublisher:
         """
         return {name: result for name, result in self.results.items() if result.table is None}
 
-    def inherit(self, results: Mapping[str, SinkResult], publisher: str = "") -> None:
+    def inherit(self, results: Mapping[str, SinkResult], published_as: str = "") -> None:
         """Go on for a controller that failed: it has prepared the sinks, and published these.
 
-        `publisher` as for `recover`.
+        `published_as` as for `recover`.
         """
         self.results = dict(results)
         self._entered.update(self._sinks)
-        self._publisher = publisher
+        self._published_as = published_as
 
     def prepare(self) -> None:
         """Prepare all sinks for the job; raises OutputError or UserFunctionError."""
@@ -84,7 +84,7 @@ class SinkPublisher:
         staged: StagedParts,
         epoch: CommitId | None = None,
         operators: Collection[str] = (),
-        publisher: str = "",
+        published_as: str = "",
     ) -> None:
         """Prepare all sinks to resume from an epoch that names what they have staged.
 
@@ -92,12 +92,12 @@ class SinkPublisher:
             staged: what it names, by sink.
             epoch: which one it is; None: there is none, the job begins at the start.
             operators: the ids of its operators; a sink that is not among them is a new one.
-            publisher: see `Manifest.publisher`.
+            published_as: see `Manifest.publisher`.
 
         Raises:
             OutputError, UserFunctionError: a sink cannot continue.
         """
-        self._publisher = publisher or self._publisher
+        self._published_as = published_as or self._published_as
         for name, sink in self._sinks.items():
             with self._preparing(name), attributed_to(name, "what its instances staged"):
                 self._check_output(name, sink)
@@ -225,4 +225,4 @@ class SinkPublisher:
                 self._sinks[name].discard(self._token(attempt))
 
     def _token(self, attempt: int) -> str:
-        return self._publisher or output_token(self._assignment, attempt)
+        return self._published_as or output_token(self._assignment, attempt)

@@ -239,8 +239,8 @@ class Supervisor:
             self._trees.inherit(self._term, before.trees)
             if self._epochs is not None and before.epochs is not None:
                 self._epochs.inherit(before.epochs, before.progress.attempt)
-            publisher = "" if self._epochs is None else self._epochs.writer.publisher
-            self._publisher.inherit(before.results, publisher)
+            published_as = "" if self._epochs is None else self._epochs.writer.publisher
+            self._publisher.inherit(before.results, published_as)
         elif self._epochs is not None and self._assignment.restore is not None:
             self._recover(self._epochs)
         else:

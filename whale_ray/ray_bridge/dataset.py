@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -290,16 +289,9 @@ class HandoverSink(Sink):
         return self._result_of(files.publish_partial(token, files.with_files(token, staged)))
 
     def recover(self, token: str, staged: Sequence[Staged], *, bounded: bool) -> None:
-        """Check the files; parts of epochs come back with `staged`.
-
-        An output that was published before the job went back is removed: only this job has it, and
-        publishes it again, maybe with its rows in other parts.
-        """
-        files = self._files()
-        for place in (files.folder, files.folder.partial(1)):
-            shutil.rmtree(place.path, ignore_errors=True)
+        """Check the files; parts of epochs come back with `staged`."""
         in_files = [part for part in staged if part.payload is None]
-        files.recover(token, in_files, bounded=bounded)
+        self._files().recover(token, in_files, bounded=bounded)
 
     def _result_of(self, published: SinkResult) -> SinkResult:
         return self.result(**{one.name: getattr(published, one.name) for one in fields(SinkResult)})

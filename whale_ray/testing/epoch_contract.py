@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..configs.errors import OutputError
@@ -215,7 +215,9 @@ def _play_lines_of_staging(check: _PlayedOutput, *, bounded: bool) -> None:
 
 def _play_publications(fresh: Callable[[], _PlayedOutput]) -> None:
     """End publications behind all that they do, and at some of their lines."""
-    job = _play_publication(fresh(), AFTERWARDS, "after it was done")
+    without_rows = replace(fresh(), ids=0)
+    for check in (without_rows, fresh()):
+        job = _play_publication(check, AFTERWARDS, "after it was done")
     for line in _lines_of(job, PUBLISH, _LINES_OF_PUBLICATIONS):
         _play_publication(fresh(), line, f"at its line {line}")
 
@@ -235,5 +237,5 @@ def _play_publication(check: _PlayedOutput, end: int, at: str) -> PlayedJob:
 
 def _lines_of(job: PlayedJob, call: str, most: int = _LINES_MAX) -> Iterable[int]:
     """Return at which lines a call ends, in turn: at each, or at so many of them."""
-    lines = job.lines.get(call, 0)
+    lines = job.most_lines.get(call, 0)
     return range(1, lines + 1, max(1, -(-lines // most)))

@@ -51,7 +51,7 @@ _T = TypeVar("_T")
 _INSTANCES = 2
 EPOCHS = 12
 COMMIT, PUBLISH, STAGING = "commit", "publish", "stage what was cut"
-"""Names of calls, for `PlayedJob.lines` and `PlayedJob.ends_at`."""
+"""Names of calls, for `PlayedJob.most_lines` and `PlayedJob.ends_at`."""
 AFTERWARDS = -1
 """In the place of a line in `PlayedJob.ends_at`: the call succeeds, and nobody learns of it."""
 _LINES_AT_FIRST = 20
@@ -145,8 +145,8 @@ class PlayedJob:
         epochs: int = EPOCHS,
     ) -> None:
         self.name = type(sink).__name__
-        self.lines: dict[str, int] = {}
-        """How many lines the last call of each method ran."""
+        self.most_lines: dict[str, int] = {}
+        """How many lines the longest call of each method ran."""
         self.ends_at: dict[str, int] = {}
         """At which of its lines the next call of a method ends, once; or `AFTERWARDS`."""
         self.takes_last_epoch = False
@@ -159,6 +159,7 @@ class PlayedJob:
         self._random = Random(f"{bounded} {rate}")  # the same failures each time
         packages = {one.__module__.split(".")[0] for one in type(sink).__mro__}
         self._interruption = Interruption(packages - {"builtins", "abc"})
+        self._lines: dict[str, int] = {}  # of the last call of each method
         self._jobs = 0
         self._number = 0
         self._position = 0  # how many rows are written
@@ -273,7 +274,7 @@ class PlayedJob:
             except InjectedError:
                 self._sink = pickled_copy(self._sink)
             while restorable:
-                with suppress(InjectedError):
+                with suppress(InjectedError, AttemptLostError):
                     staged = [*last, *self._restored_to_publish(publisher, last)]
                     break
         require(
@@ -430,13 +431,14 @@ class PlayedJob:
         phase = self._random.choice(phases) if self._happens() else ""
         if phase == _BEFORE:
             raise InjectedError
-        lines = self.lines.get(name, _LINES_AT_FIRST)
+        lines = self._lines.get(name, _LINES_AT_FIRST)
         at = self._random.randint(1, lines) if phase == _IN_THE_MIDDLE else 0
         at = self.ends_at.pop(name, at)
         if at == AFTERWARDS:
             phase, at = _AFTERWARDS, 0
         result = self._interruption.run(call, at)
-        self.lines[name] = max(1, self._interruption.lines)
+        lines = self._lines[name] = max(1, self._interruption.lines)
+        self.most_lines[name] = max(lines, self.most_lines.get(name, 0))
         if phase == _AFTERWARDS:
             raise InjectedError
         return result

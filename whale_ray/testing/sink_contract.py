@@ -58,7 +58,8 @@ def check_sink(
       they have succeeded; rows come between a cut and its staging; that is tried again if it
       failed, and may come behind `abort`; commits are repeated; jobs resume from their newest
       epoch, as new jobs, too, and from an older one. At whatever rates, commits and what
-      `cut_epoch` returned also end at each of their lines, one after the other.
+      `cut_epoch` returned also end at up to 40 of their lines, one after the other, and
+      publications at up to 8 and behind their end, to be repeated by jobs that are restored.
 
     Args:
         make_sink: returns a sink; called several times, each result must have its own empty output.

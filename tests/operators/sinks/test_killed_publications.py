@@ -19,7 +19,7 @@ from tests.runs import await_ends
 pytestmark = pytest.mark.long
 
 ROWS = 1000
-SINKS = ("log", "files", "lake", "table")
+SINKS = ("nothing", "log", "files", "lake", "table")
 
 DRIVER = """
     import itertools, json, os, pathlib, signal, sys, threading
@@ -89,7 +89,7 @@ DRIVER = """
             die()
         result = call(*arguments)
         calls.append(result)
-        if len(calls) == published == 4:
+        if len(calls) == published == 5:
             die()
         return result
 
@@ -103,6 +103,8 @@ DRIVER = """
             yield {"n": n}
 
     rows = topology.source(whale.sources.iterable(numbers), id="rows")
+    nothing = whale.sinks.parquet(f"{folder}/nothing")
+    rows.filter(whale.col("n") < 0).sink(nothing, id="nothing", parallelism=2)
     rows.sink(Log(f"{folder}/log"), id="log", parallelism=2)
     rows.sink(whale.sinks.parquet(f"{folder}/files"), id="files", parallelism=2)
     rows.sink(whale.sinks.delta(f"{folder}/lake"), id="lake", parallelism=2)
@@ -153,11 +155,13 @@ def test_a_job_that_is_resumed_publishes_what_is_missing(
     kill_behind(published, tmp_path, database, drains=False)
     rows = list(range(ROWS))
     visible = {name: rows if turn < published else [] for turn, name in enumerate(SINKS)}
-    assert found(tmp_path, database) == visible
+    assert found(tmp_path, database) == {**visible, "nothing": []}
+    assert (tmp_path / "nothing").exists() == (published > 0)
     job = whale.resume(tmp_path / "store").wait(100)
     assert job.state == "finished"
-    assert {name: job.results(name).rows for name in SINKS} == dict.fromkeys(SINKS, ROWS)
-    assert found(tmp_path, database) == dict.fromkeys(SINKS, rows)
+    assert {name: job.results(name).rows for name in SINKS[1:]} == dict.fromkeys(SINKS[1:], ROWS)
+    assert found(tmp_path, database) == {"nothing": [], **dict.fromkeys(SINKS[1:], rows)}
+    assert pq.read_table(tmp_path / "nothing").num_rows == 0
     stages = ask(database, "SELECT tablename FROM pg_tables WHERE tablename ~ 'whale_stage'")
     assert stages == []
     assert not list(tmp_path.glob(".*whale*"))
@@ -165,7 +169,7 @@ def test_a_job_that_is_resumed_publishes_what_is_missing(
         whale.resume(tmp_path / "store")
 
 
-@pytest.mark.parametrize("published", [0, 2, 4])
+@pytest.mark.parametrize("published", [0, 3, 5])
 def test_the_output_of_a_job_that_was_drained_stays_partial(
     published: int, tmp_path: Path, database: str, no_leaks: None
 ) -> None:
@@ -176,5 +180,6 @@ def test_the_output_of_a_job_that_was_drained_stays_partial(
     rows = outputs["log"]
     assert rows == list(range(len(rows)))
     assert rows
-    assert outputs == dict.fromkeys(SINKS, rows)
-    assert sorted(path.name for path in tmp_path.glob("files*")) == ["files.partial"]
+    assert outputs == {"nothing": [], **dict.fromkeys(SINKS[1:], rows)}
+    partial = ["files.partial", "nothing.partial"]
+    assert sorted(path.name for path in tmp_path.glob("[fn]*")) == partial

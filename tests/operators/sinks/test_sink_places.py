@@ -157,7 +157,8 @@ def test_the_manifest_has_each_part_with_its_size(tmp_path: Path) -> None:
     result = write_all(sinks.csv(tmp_path / "out"), [BATCH], [], [BATCH])
     lines = (tmp_path / "out/_whale-parts").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [
-        {"name": os.path.basename(part), "bytes": os.path.getsize(part)} for part in result.parts
+        *({"name": os.path.basename(one), "bytes": os.path.getsize(one)} for one in result.parts),
+        {"published_by": "test"},
     ]
 
 

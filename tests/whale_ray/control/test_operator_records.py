@@ -272,3 +272,27 @@ def test_a_word_too_many_is_refused() -> None:
 
 def test_the_same_state_in_another_class_is_taken_over() -> None:
     check_restorable(keyed(SpentRenamed).logical_plan(), taken_of(keyed(Spent)), ())
+
+
+@pytest.mark.parametrize("added", ["a new source", "no end"])
+def test_a_job_that_died_as_it_published_goes_on_with_nothing_more(added: str) -> None:
+    rows = whale.sources.poisson(1.0, lambda numbers, _: {"n": numbers}, limit=5)
+    endless = whale.sources.poisson(1.0, lambda numbers, _: {"n": numbers})
+
+    def topology_of(*sources: whale.sources.Source) -> whale.Topology:
+        topology = whale.Topology("published")
+        streams = [topology.source(one, id=f"in-{at}") for at, one in enumerate(sources)]
+        first, *others = streams
+        for other in others:
+            first = first.union(other)
+        first.sink(whale.sinks.collect(), id="out")
+        return topology
+
+    taken = replace(taken_of(topology_of(rows)), publisher="published-1")
+    check_restorable(topology_of(rows).logical_plan(), taken, ())
+    changed = topology_of(rows, rows) if added == "a new source" else topology_of(endless)
+    name = "in-1" if added == "a new source" else "in-0"
+    told = f"job 'published-1' has read all its input.* source '{name}' would add rows to that"
+    with pytest.raises(InputError, match=told):
+        check_restorable(changed.logical_plan(), taken, ())
+    check_restorable(changed.logical_plan(), replace(taken, publisher=""), ())

@@ -8,8 +8,10 @@ import pyarrow as pa
 import pytest
 
 import whale_ray as whale
+from whale_ray.configs.errors import OutputError
 from whale_ray.configs.settings import Settings
 from whale_ray.operators.sinks.base import SinkWriter, Staged
+from whale_ray.operators.sinks.staging import OutputFolder
 from whale_ray.ray_bridge.dataset import HandoverSink, ray_dataset_sink
 from whale_ray.testing.driving import instance_context
 
@@ -48,13 +50,31 @@ def test_a_part_that_a_dead_worker_left_is_not_taken_for_one_of_the_result(
 
 
 @pytest.mark.parametrize("publish", ["publish", "publish_partial"])
-def test_a_job_that_goes_back_behind_its_publication_publishes_again(
+def test_a_job_that_goes_back_behind_its_publication_has_published(
     sink: HandoverSink, publish: str
 ) -> None:
+    """Whoever has got the result can still read it."""
+    writer = opened(sink)
+    parts = [staged(writer, epoch, epoch) for epoch in (1, 2, 3)]
+    first = getattr(sink, publish)(TOKEN, parts)
+    sink.recover(TOKEN, parts, bounded=True)
+    assert numbers_of(first) == [1, 2, 3]
+    again = getattr(sink, publish)(TOKEN, parts)
+    assert numbers_of(again) == numbers_of(first) == [1, 2, 3]
+
+
+def test_a_partial_result_that_was_not_in_its_place_yet_is_published(
+    sink: HandoverSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller died between the two steps of its publication."""
     writer = opened(sink)
     parts = [staged(writer, epoch, epoch) for epoch in (1, 2)]
-    assert numbers_of(getattr(sink, publish)(TOKEN, parts)) == [1, 2]
-    sink.recover(TOKEN, parts[:1], bounded=True)
-    writer = opened(sink)
-    again = [parts[0], staged(writer, 2, 20), staged(writer, 3, 30)]
-    assert numbers_of(getattr(sink, publish)(TOKEN, again)) == [1, 20, 30]
+
+    def die(*_: object) -> None:
+        raise InterruptedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OutputFolder, "publish", die)
+        with pytest.raises(OutputError):
+            sink.publish_partial(TOKEN, parts)
+    assert numbers_of(sink.publish_partial(TOKEN, parts)) == [1, 2]
