@@ -75,9 +75,9 @@ def check_restorable(logical: LogicalPlan, manifest: Manifest, without: Collecti
 
 
 def check_adds_nothing(logical: LogicalPlan, manifest: Manifest) -> None:
-    """Check that there are no rows beside those that a job had staged when it died publishing.
+    """Check that no rows are added to those of a job that ended while its sinks published.
 
-    Some sinks may have published them already, and know it by the job's id: they would leave out
+    Some sinks have published them already, which they know by the job's id: they would leave out
     what is added.
 
     Raises:
@@ -89,8 +89,8 @@ def check_adds_nothing(logical: LogicalPlan, manifest: Manifest) -> None:
         if node.id not in manifest.operators or not getattr(node.payload, "bounded", True):
             msg = (
                 f"job {manifest.publisher!r} has read all its input, and ended while its output was"
-                f" published: source {node.id!r} would add rows to that; go on without it, and read"
-                " it by another job"
+                f" being published: source {node.id!r} would add rows to that; resume it without"
+                " this source, which another job may read"
             )
             raise InputError(msg)
 
