@@ -35,7 +35,8 @@ class EpochEntry:
         nbytes: of all its files.
         new_nbytes: of those that no checkpoint before it in the list has.
         savepoint: whether a user asked for it.
-        ended: "stopped", "drained" or "finished" if the job ended after it, else "".
+        ended: "stopped", "drained" or "finished" if the job ended after it; "publishing" if it has
+            all output of a bounded job, which may not be visible in all sinks; else "".
         restored: (job, epoch) of each restore before it, the latest last.
         manifest: the name of its manifest.
         damage: why it cannot be read, "" if it can.
@@ -141,6 +142,8 @@ def _end_of(manifest: Manifest) -> str:
     """Return how the job ended at a checkpoint, or behind it."""
     if manifest.finished:
         return "drained" if manifest.drained else "finished"
+    if manifest.publisher:
+        return "publishing"
     return "stopped" if manifest.stopped else ""
 
 

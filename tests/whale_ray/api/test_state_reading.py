@@ -334,6 +334,21 @@ def test_epochs_are_listed_with_what_they_add(store, tmp_path):
         assert rows[operator] == whale.read_state(store.url, operator).num_rows
 
 
+@pytest.mark.parametrize(
+    ("marks", "told"),
+    [
+        ({}, ""),
+        ({"stopped": True}, "stopped"),
+        ({"publisher": "job-1"}, "publishing"),
+        ({"publisher": "job-1", "finished": True}, "finished"),
+        ({"publisher": "job-1", "finished": True, "drained": True}, "drained"),
+    ],
+)
+def test_how_a_job_ended_at_a_checkpoint(store, marks, told):
+    write(store, 1, chunks_of(ROWS), **marks)
+    assert [one.ended for one in epochs_in(store)] == [told]
+
+
 def test_differences_are_counted_by_key(store):
     write(store, 1, chunks_of(ROWS[:3]))
     changed = [("a", 1.0), ("a", 3.0), ("b", 9.0), ("d", 1.0)]
