@@ -215,9 +215,9 @@ def _play_lines_of_staging(check: _PlayedOutput, *, bounded: bool) -> None:
 
 def _play_publications(fresh: Callable[[], _PlayedOutput]) -> None:
     """End publications behind all that they do, and at some of their lines."""
-    without_rows = replace(fresh(), ids=0)
-    for check in (without_rows, fresh()):
-        job = _play_publication(check, AFTERWARDS, "after it was done")
+    done = "after it was done"
+    _play_publication(replace(fresh(), ids=0), AFTERWARDS, done)
+    job = _play_publication(fresh(), AFTERWARDS, done)
     for line in _lines_of(job, PUBLISH, _LINES_OF_PUBLICATIONS):
         _play_publication(fresh(), line, f"at its line {line}")
 
