@@ -11,7 +11,7 @@ With a key, the last row of each key replaces what the table has (an upsert).
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -107,15 +107,22 @@ class PostgresSink(Sink):
         parts = staged_rows(staged)
         if parts:
             self._commit(token, PUBLICATION, parts)
-            with connection_to(self.dsn, self.table.described) as connection:
-                for stage in by_stage(parts):  # of a job that died; others drop theirs themselves
-                    self.table.drop_unused(connection, stage)
+            self._drop_emptied(by_stage(parts))
         return PostgresResult(
             rows=sum(part.rows for part in staged),
             format="postgres",
             schema=None if schema is None else schema.serialize().to_pybytes(),
             named=self.table.described,
         )
+
+    def _drop_emptied(self, stages: Iterable[str]) -> None:
+        """Drop the tables of staged rows of a job that died; writers that live drop their own."""
+        try:
+            with connection_to(self.dsn, self.table.described) as connection:
+                for stage in stages:
+                    self.table.drop_unused(connection, stage)
+        except OutputError as error:  # the rows are published all the same
+            _log.warning("%s; tables that staged rows were in stay until the next job", error)
 
     def publish_partial(self, token: str, staged: Sequence[Staged]) -> SinkResult:
         """Move the rows so far: nothing is replaced by a part of it."""

@@ -457,3 +457,35 @@ def test_committed_rows_do_not_stay_in_the_way_of_those_that_follow(database: st
     sizes = "SELECT pg_relation_size(oid) FROM pg_class WHERE relname ~ 'whale_stage'"
     assert sum(size for (size,) in ask(database, sizes)) < 100_000
     assert len(ids(database)) == 80_000 + 7
+
+
+@pytest.mark.parametrize("fault", ["the server is lost", "a reader"])
+def test_what_hinders_the_clean_up_behind_a_publication_does_not_hinder_that(
+    database: str,
+    fault: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sink = postgres(database, "t")
+    sink.prepare("job-1", bounded=True)
+    writer = sink.open(instance_context(0, 1), "job-1")
+    writer.write(numbers(1, 2))
+    staged = writer.stage_epoch(1)
+    assert staged is not None
+    if fault == "a reader":
+        with psycopg.connect(database) as reader:
+            stage = ask(database, "SELECT tablename FROM pg_tables WHERE tablename ~ 'whale_stage'")
+            writer.abort()
+            reader.execute(f"SELECT count(*) FROM {stage[0][0]}")
+            assert sink.publish("job-1", [staged]).rows == 2  # waits for nobody
+        assert caplog.records == []
+    else:
+
+        def lose(*_: object) -> None:
+            raise OutputError("the server is gone")
+
+        writer.abort()
+        monkeypatch.setattr(PostgresTable, "drop_unused", lose)
+        assert sink.publish("job-1", [staged]).rows == 2
+        assert "the server is gone; tables that staged rows were in" in caplog.text
+    assert ids(database) == [1, 2]
