@@ -96,8 +96,8 @@ class RuntimeSettings:
         0,
         low=0,
         high=1_048_576,
-        why="maximum rows that a source reads at a time; 0: 8,192, and up to 65,536 of files of "
-        "columns where no function of Python is fused behind it",
+        why="maximum rows that a source reads at a time; 0: 8,192, or, where no function of Python "
+        "is fused behind it, up to 65,536 of Parquet files and 262,144 of Arrow IPC files",
     )
     max_drift_ms: int = setting(
         60_000,
