@@ -218,15 +218,17 @@ class Job:
             UsageError: a job that outlives this process had ended before.
         """
         check_type("Job.wait", "timeout_s", timeout_s, _SECONDS, _A_TIME)
-        waited_s = 0.0
+        clock = SystemClock()
+        begun_ns = clock.monotonic_ns()
         lines = Watch(self.name, watch, interval_s)
         left_alone = self._runner.outlives_process
         with (
             nullcontext() if left_alone else draining_signals(self.stop_from_signal),
             closing(lines),
         ):
-            while (outcome := self._join(_POLL_S)) is None:
-                waited_s += _POLL_S
+            poll_s = _POLL_S if timeout_s is None else min(_POLL_S, timeout_s)
+            while (outcome := self._join(poll_s)) is None:
+                waited_s = (clock.monotonic_ns() - begun_ns) / 1e9
                 if lines.due(waited_s):
                     self.report_progress(lines, line)
                 if timeout_s is not None and waited_s >= timeout_s:
@@ -244,7 +246,7 @@ class Job:
 
     def report_progress(self, watch: Watch, line: Callable[[JobMetrics], str] | None) -> None:
         """Print the current progress on a watch; `line` as in `wait`."""
-        from ..control.supervisor import ALIVE
+        from ..control.job_states import ALIVE
 
         state, metrics = self.state, self.metrics()
         if state not in ALIVE and self._outcome is None:
@@ -263,7 +265,7 @@ class Job:
                 unbounded.
             WhaleError: the error with which the job failed, or that it was cancelled.
         """
-        from ..control.supervisor import ALIVE
+        from ..control.job_states import ALIVE
 
         is_endless = not self._is_bounded and self.state in ALIVE  # waiting would have no end
         if is_endless or not self.outcome().bounded:
@@ -359,7 +361,7 @@ class Job:
             UsageError: the job takes no checkpoints, or has ended.
             TimeoutError: there is none within `timeout_s`; it may still come.
         """
-        from ..control.supervisor import ALIVE
+        from ..control.job_states import ALIVE
 
         check_type("Job.savepoint", "timeout_s", timeout_s, _SECONDS, _A_TIME)
         clock = SystemClock()

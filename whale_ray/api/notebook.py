@@ -6,7 +6,7 @@ import sys
 import threading
 from typing import Protocol
 
-from ..control.supervisor import ALIVE
+from ..control.job_states import ALIVE
 
 _INTERVAL_S = 1.0
 

@@ -240,6 +240,7 @@ class _ControllerRunner(JobRunner):
 
     def reconfigure(self, request: ReconfigurationRequest) -> None:
         """See `JobRunner.reconfigure`."""
+        self._check_connected()
         _answer_of(self._controller.reconfigure.remote(pickle.dumps(request)))
 
     def stop_with_savepoint(self) -> bool:
@@ -260,6 +261,7 @@ class _ControllerRunner(JobRunner):
         Ray keeps calls of an actor that is being created, or restarted. That may take minutes, such
         as with packages in its runtime environment. So this returns None if there is no answer.
         """
+        self._check_connected()
         call = self._asked.pop(method, None) or getattr(self._controller, method).remote()
         done, _ = ray.wait([call], timeout=_ANSWER_TIMEOUT_S)
         if done:
@@ -276,6 +278,16 @@ class _ControllerRunner(JobRunner):
         except RayError:
             return None
         return None if place is None else str(place)
+
+    def _check_connected(self) -> None:
+        """Raise UsageError if this process has left Ray: a remote call would start another one."""
+        if not ray.is_initialized():
+            msg = (
+                f"this process has left Ray (ray.shutdown()), so job {self._job_id!r} cannot be"
+                " asked; call ray.init(address=…) and, for a job that outlives this process,"
+                " whale_ray.attach"
+            )
+            raise UsageError(msg)
 
 
 class RayRunner(_ControllerRunner):
@@ -388,11 +400,13 @@ class DetachedRunner(_ControllerRunner):
         self._session = session
         self._me = secrets.token_hex(8)  # as a follower of the job
         self._outcome: JobOutcome | None = None
+        self._asked_outcome: Any = None  # a call that has no answer yet
 
     def state(self) -> str:
         """Return the job's state, or "gone" after its end."""
         if self._outcome is not None:
             return self._outcome.state
+        self._check_connected()
         try:
             return str(ray.get(self._controller.state.remote(), timeout=_ANSWER_TIMEOUT_S))
         except (ActorUnavailableError, GetTimeoutError):
@@ -402,22 +416,14 @@ class DetachedRunner(_ControllerRunner):
 
     def stop(self, drain: bool) -> None:
         """See `JobRunner.stop`."""
+        self._check_connected()
         self._controller.stop.remote(drain)
 
     def join(self, timeout_s: float) -> JobOutcome | None:
         """See `JobRunner.join`; raises UsageError if the job ended before this process asked."""
         if self._outcome is None:
-            try:
-                asked = self._controller.outcome.options(max_task_retries=0).remote(self._me)
-                packed = ray.get(asked, timeout=_ANSWER_TIMEOUT_S)
-            except (ActorUnavailableError, GetTimeoutError):
-                packed = None  # the controller is being restarted
-            except RayError as error:
-                ended = describe_ended(self._job_id) or f"job {self._job_id!r} has ended"
-                msg = f"{ended}, before this process asked; its output is where its sinks publish"
-                raise UsageError(msg) from error
+            packed = self._ask_outcome(timeout_s)
             if packed is None:
-                SystemClock().sleep_ns(round(timeout_s * 1e9))
                 return None
             outcome = pickle.loads(packed)  # noqa: S301  # from our own controller
             assert isinstance(outcome, JobOutcome)
@@ -426,6 +432,34 @@ class DetachedRunner(_ControllerRunner):
             ray.wait([told], timeout=_ANSWER_TIMEOUT_S)  # before the connection is closed
             self._session.close()
         return self._outcome
+
+    def _ask_outcome(self, timeout_s: float) -> bytes | None:
+        """Return what the controller has kept of the end; None, after `timeout_s`, if nothing yet.
+
+        A controller that is being restarted may answer a later question.
+        """
+        self._check_connected()
+        clock = SystemClock()
+        until_ns = clock.monotonic_ns() + round(timeout_s * 1e9)
+        if self._asked_outcome is None:
+            asking = self._controller.outcome.options(max_task_retries=0)
+            self._asked_outcome = asking.remote(self._me)
+        done, _ = ray.wait([self._asked_outcome], timeout=timeout_s)
+        if not done:
+            return None
+        asked, self._asked_outcome = self._asked_outcome, None
+        packed: bytes | None = None
+        try:
+            packed = ray.get(asked)
+        except ActorUnavailableError:
+            pass
+        except RayError as error:
+            ended = describe_ended(self._job_id) or f"job {self._job_id!r} has ended"
+            msg = f"{ended}, before this process asked; its output is where its sinks publish"
+            raise UsageError(msg) from error
+        if packed is None:
+            clock.sleep_ns(max(0, until_ns - clock.monotonic_ns()))
+        return packed
 
 
 def _reason(error: BaseException) -> str:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeAlias, cast
 from ..configs.errors import UsageError, WhaleError
 from ..configs.loading import load_settings
 from ..configs.settings import Settings
-from ..control.supervisor import ALIVE, Supervisor
+from ..control.job_states import ALIVE
+from ..control.supervisor import Supervisor
 from ..deployment.signals import draining_signals
 from ..metrics.job_metrics import JobMetrics
 from ..operators.sinks.base import Sink

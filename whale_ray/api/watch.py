@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from ..transport.clock import SystemClock
+
 _CHECK_INTERVAL_S = 0.2
 _DRAINING = "the sources end, all rows read are processed; one more signal cancels it"
 
@@ -33,7 +35,7 @@ class Watch:
         """Return whether it is time for the next line, after `waited_s` seconds in all."""
         if self._stream is None or waited_s < self._next_s:
             return False
-        self._next_s += self._interval_s
+        self._next_s = max(self._next_s + self._interval_s, waited_s)  # none is caught up on
         return True
 
     def report_restarts(self, restarts: int, restored: int, lost: str) -> None:
@@ -91,10 +93,10 @@ def watching(watch: Watch, report: Callable[[], None]) -> Iterator[None]:
     ended = threading.Event()
 
     def run() -> None:
-        waited_s = 0.0
+        clock = SystemClock()
+        begun_ns = clock.monotonic_ns()
         while not ended.wait(_CHECK_INTERVAL_S):
-            waited_s += _CHECK_INTERVAL_S
-            if watch.due(waited_s):
+            if watch.due((clock.monotonic_ns() - begun_ns) / 1e9):
                 report()
 
     thread = threading.Thread(target=run, name="watch", daemon=True)

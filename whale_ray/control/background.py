@@ -50,7 +50,7 @@ class _Call(Generic[T]):
         return min(now_ns + max(POLL_NS, (now_ns - self.begun_ns) // 2), self.deadline_ns)
 
 
-def carry_out_within(call: Callable[[], None], who: str, timeout_s: float, clock: Clock) -> None:
+def carry_out_within(call: Callable[[], object], who: str, timeout_s: float, clock: Clock) -> None:
     """Carry out a call in a thread of its own, and leave it behind if it hangs.
 
     Raises:
@@ -58,7 +58,8 @@ def carry_out_within(call: Callable[[], None], who: str, timeout_s: float, clock
         BaseException: what the call raised.
     """
     if not isinstance(clock, SystemClock):
-        return call()
+        call()
+        return
     raised: list[BaseException] = []
 
     def carry_out() -> None:
@@ -75,7 +76,6 @@ def carry_out_within(call: Callable[[], None], who: str, timeout_s: float, clock
     if thread.is_alive():
         msg = f"{who} did not answer within {timeout_s:.0f} s"
         raise OutputError(msg)
-    return None
 
 
 class Background(Generic[T]):

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 from ..configs.errors import (
     ClaimLostError,
@@ -187,8 +187,11 @@ class EpochWriter:
         """
         claim = self._store.claim
         if claim is not None:
-            who = f"the checkpoint folder {self._store.url!r}"
-            carry_out_within(claim.close, who, _CLOSE_TIMEOUT_S, self._clock)
+            carry_out_within(claim.close, self._folder, _CLOSE_TIMEOUT_S, self._clock)
+
+    @property
+    def _folder(self) -> str:
+        return f"the checkpoint folder {self._store.url!r}"
 
     # --- go on from an epoch ----------------------------------------------------------------------
 
@@ -354,10 +357,14 @@ class EpochWriter:
 
         Args:
             drained: it was asked to end, and had not read all of a source.
+
+        Raises:
+            OutputError: the folder cannot be written to, or does not answer.
         """
         if self.manifest is not None:
             marked = replace(self.manifest, finished=True, drained=drained)
-            self._store.write_manifest(marked)
+            write = partial(self._store.write_manifest, marked)
+            carry_out_within(write, self._folder, _CLOSE_TIMEOUT_S, self._clock)
 
     def _count(self, written: _Written) -> None:
         before = set() if self.manifest is None else {file.name for file in _files(self.manifest)}

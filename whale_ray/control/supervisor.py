@@ -31,6 +31,7 @@ from .epoch_session import EpochSession
 from .epoch_writer import EpochWriter
 from .failures import as_whale_error, logged
 from .fleet import Fleet, MemberMessage, SnapshotTaken
+from .job_states import ALIVE, OF_PHASE
 from .journal import Entry, Journal, NoJournal
 from .outcome import JobOutcome
 from .progress import ControllerProgress
@@ -40,22 +41,8 @@ from .sink_publisher import SinkPublisher
 from .snapshots import SnapshotHistory
 from .tree_session import TreeSession
 
-_COMMANDS_MAX = 2
+_COMMANDS_MAX = 3  # to drain, to cancel, to stop with a savepoint: each once
 _REQUESTS_MAX = 64
-
-_STATES = {
-    JobPhase.STARTING: "starting",
-    JobPhase.RUNNING: "running",
-    JobPhase.STAGING: "finishing",
-    JobPhase.PUBLISHING: "finishing",
-    JobPhase.RESTARTING: "restarting",
-    JobPhase.FAILING: "failing",
-    JobPhase.ENDED: "finishing",
-}
-QUEUED = "queued"
-"""The state of a job that waits for resources of Ray."""
-ALIVE = frozenset({*_STATES.values(), "draining", "stopping", QUEUED})
-"""The states of a job that has not ended."""
 
 
 class Supervisor:
@@ -123,7 +110,7 @@ class Supervisor:
             return "draining"
         if self._controller.phase is JobPhase.RUNNING and self._controller.stopping:
             return "stopping"
-        return _STATES[self._controller.phase]
+        return OF_PHASE[self._controller.phase]
 
     def metrics(self) -> JobMetrics:
         """Return the newest counters of all operators; at the end, averages over the whole run."""
@@ -211,20 +198,25 @@ class Supervisor:
             self._finish(e.End("cancelled"))
             raise
         finally:
-            with logged("end the workers"):
-                self._fleet.shutdown(runtime.kill_grace_ms * 1_000_000)
-            if not in_order:
-                self._drop_output(self._controller.attempt)
-            with logged("end the export of metrics"):
-                self._exports.close()
-            with logged("give the folder of checkpoints back"):
-                if self._epochs is not None:
-                    self._epochs.writer.close()
-            with logged("erase the journal"):
-                self._journal.erase()
+            self._clean_up(in_order=in_order)
         assert self._outcome is not None
-        self._recorder.end(self._view(self._outcome.metrics), self._outcome)
         return self._outcome
+
+    def _clean_up(self, *, in_order: bool) -> None:
+        """End the workers, release what the job holds, and record how it ended."""
+        with logged("end the workers"):
+            self._fleet.shutdown(self._assignment.settings.runtime.kill_grace_ms * 1_000_000)
+        if not in_order:
+            self._drop_output(self._controller.attempt)
+        with logged("end the export of metrics"):
+            self._exports.close()
+        with logged("give the folder of checkpoints back"):
+            if self._epochs is not None:
+                self._epochs.writer.close()
+        with logged("erase the journal"):
+            self._journal.erase()
+        if self._outcome is not None:
+            self._recorder.end(self._view(self._outcome.metrics), self._outcome)
 
     def _begin(self) -> list[e.Action]:
         """Start the job, or resume it for a controller that failed."""

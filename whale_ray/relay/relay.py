@@ -27,6 +27,7 @@ from ..multicast.tree_state import TreeState
 from ..plan.assignment import RelayAssignment
 from ..plan.hosts import host_name
 from ..transport.clock import Clock
+from ..transport.closing import close_all
 from ..transport.handles import BoardHandle
 from ..transport.links.handshake import Identity
 from ..transport.mirror import MirrorRing, RingTap
@@ -234,19 +235,15 @@ class Relay:
 
         The reader places in rings stay taken, since another relay may take them over.
         """
-        if self._endpoint is not None:
-            self._endpoint.close()
-        for tap in self._taps:
-            tap.detach()
-        for retention in self._retentions:
-            retention.close()
-        for mirror in self._mirrors.values():
-            mirror.close()
-        if self._board is not None:
-            self._board.close()
+        closings = [] if self._endpoint is None else [self._endpoint.close]
+        closings += [tap.detach for tap in self._taps]
+        closings += [retention.close for retention in self._retentions]
+        closings += [mirror.close for mirror in self._mirrors.values()]
+        closings += [] if self._board is None else [self._board.close]
         self._endpoint, self._board = None, None
         self._taps, self._retentions, self._mirrors = [], [], {}
         self._loop = None
+        close_all(closings)
 
     @property
     def _job(self) -> str:

@@ -176,14 +176,16 @@ class SourceNode(Node):
         values = {
             **kept.values,
             "event_time": None if self._assigner is None else self._assigner.kept(),
-            "idle": self._idle,
         }
         return replace(kept, position=position, values=values)
 
     def restore(self, before: Predecessors) -> None:
-        """See `Node.restore`; its reader was opened at their positions."""
+        """See `Node.restore`; its reader was opened at their positions.
+
+        It is not idle, even if it was: its rows since then are read again, and would be late if
+        other sources were read before. So they have as much time to come as at a start.
+        """
         super().restore(before)
-        self._idle = before.own is not None and before.own.values["idle"]
         kept = [
             one.values["event_time"]
             for one in before.sources
@@ -201,11 +203,9 @@ class SourceNode(Node):
             self._output.end()
             return
         watermark_ns = self.metrics.watermark_ns
-        self._publish_watermark(WATERMARK_IDLE if self._idle else watermark_ns)
+        self._publish_watermark(watermark_ns)
         if watermark_ns > WATERMARK_NONE:
             self._output.advance(watermark_ns)
-        if self._idle:
-            self._output.set_idle(True)
 
     def close(self) -> None:
         """Close the reader."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -11,6 +10,7 @@ from ..metrics.counters import InstanceMetrics
 from ..operators.snapshots import OperatorSnapshot
 from ..plan.physical import Stage
 from ..state.watermarks import WatermarkTracker
+from ..transport.closing import close_all
 from ..transport.wire.batch import Batch
 from .edge_writer import EdgeWriter
 from .flow import WatermarkBoard
@@ -21,28 +21,6 @@ from .side_input import SideInput
 
 BLOCKED_POLL_NS = 1_000_000
 """How soon a full ring is tried again, should its reader's ring of the doorbell have been lost."""
-
-_log = logging.getLogger(__name__)
-
-
-def close_all(closings: Iterable[Callable[[], None]]) -> None:
-    """Call all of them, whatever some of them raise; then raise the first of their errors."""
-    first: BaseException | None = None
-    for close in closings:
-        try:
-            close()
-        except BaseException as error:  # noqa: BLE001  # the others must be closed, too
-            first = first or error
-    if first is not None:
-        raise first
-
-
-def close_after_error(closings: Iterable[Callable[[], None]]) -> None:
-    """Call all of them as an error is raised, which is told; what they raise is logged."""
-    try:
-        close_all(closings)
-    except Exception as error:  # noqa: BLE001  # of a user's class
-        _log.warning("whale-ray: after an error, which is told, closing failed, too: %r", error)
 
 
 class StageTask:

@@ -33,6 +33,7 @@ from ..state.budget import StateBudget
 from ..state.event_time_buffer import EventTimeBuffer
 from ..state.spill import SpillFile
 from ..transport.clock import Clock
+from ..transport.closing import close_after_error
 from ..transport.slicing import StreamSlicer
 from .addressing import AddressingStrategy, KeyedAddressing, OneWorker, WorkerOriented
 from .edge_writer import EdgeWriter, Stamp
@@ -48,7 +49,7 @@ from .read_size import read_size
 from .ring_queue import OutRing
 from .side_input import SideInput
 from .source_node import EndedReader, SourceNode
-from .stage_task import StageTask, close_after_error
+from .stage_task import StageTask
 from .table_join_node import TableJoinNode
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from ..metrics.counters import TransportMetrics
 from ..plan.assignment import Assignment
 from ..plan.physical import PhysicalPlan
 from ..plan.streams import CustomStream
-from ..tasks.stage_task import close_all
 from ..transport.clock import Clock
+from ..transport.closing import close_all
 from ..transport.custom.operators import Transport, TransportContext
 from ..transport.custom.receiving import CustomReceivingEnd
 from ..transport.custom.sending import CustomSendingEnd

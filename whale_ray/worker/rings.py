@@ -16,6 +16,7 @@ from ..plan.streams import RingSpec
 from ..tasks.ring_queue import OutRing
 from ..transport.channel import Channel
 from ..transport.clock import Clock
+from ..transport.closing import close_all
 from ..transport.handles import BoardHandle, RingHandle
 from ..transport.in_flight import InFlightLimit
 from ..transport.inproc import create_inproc_ring
@@ -153,22 +154,12 @@ class RingSet:
 
     def close(self) -> None:
         """Close all channels and the board."""
-        try:
-            self.transports.close()
-        finally:
-            self._close_rings()
-
-    def _close_rings(self) -> None:
-        for _, channel in self.in_channels:
-            channel.close()
-        for channel in self._own_ends.values():
-            channel.close()
-        for rings in self.out_rings.values():
-            for ring in rings:
-                ring.channel.close()  # the senders are, already
-        for memory in self._mirrors:
-            memory.close()
-        self._host_board.close()
+        closings = [self.transports.close]
+        closings += [channel.close for _, channel in self.in_channels]
+        closings += [channel.close for channel in self._own_ends.values()]
+        closings += [ring.channel.close for rings in self.out_rings.values() for ring in rings]
+        closings += [memory.close for memory in self._mirrors]
+        close_all([*closings, self._host_board.close])
 
     def _reading_instances(self, edge: Edge, workers: Sequence[int]) -> tuple[int, ...]:
         placed = self._plan.stages[edge.target_stage].instance_worker

@@ -22,12 +22,10 @@ falls due (Slash 4.4.3).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 
 from ..configs.errors import AttemptLostError
-from ..metrics.counters import RingLoad, WorkerSnapshot, cpu_time_ns
-from ..metrics.loads import EdgeLoad, WorkerLoad
+from ..metrics.counters import WorkerSnapshot
 from ..multicast.tree_messages import SendersEnded, SetAddressing
 from ..operators.sinks.base import Staged
 from ..operators.snapshots import OperatorSnapshot
@@ -40,9 +38,10 @@ from ..state.epochs.messages import EpochCommand, RestorePoint
 from ..tasks.edge_reader import EdgeReader
 from ..tasks.reader_builder import ReaderBuilder
 from ..tasks.stage_epochs import SnapshotOutlet
-from ..tasks.stage_task import StageTask, close_all
+from ..tasks.stage_task import StageTask
 from ..tasks.task_builder import TaskBuilder
 from ..transport.clock import Clock, SystemClock
+from ..transport.closing import close_all
 from ..transport.handles import BoardHandle
 from ..transport.wire import codec
 from ..transport.wire.types import Schema
@@ -58,6 +57,7 @@ from .snapshot_writer import SnapshotWriter
 from .stage_meter import stage_meter
 from .staged_output import StagedOutput
 from .transport_operators import ReceiverOperator, SenderOperator
+from .worker_counters import WorkerCounters
 from .worker_epochs import WorkerEpochs
 
 Report = Callable[[int, object], None]
@@ -87,9 +87,6 @@ class Worker:
         self._drained = -1
         self._draining = False
         self._next_part_ns = 0
-        self._turn_at_ns = 0  # when the turn under way began; 0 before the first, and at the end
-        self._idle_since_ns: int | None = None
-        self._idle_ns = 0
         self._epochs: WorkerEpochs | None = None
         self._snapshots: SnapshotWriter | None = None
         self._kept = KeptSnapshots()
@@ -101,6 +98,7 @@ class Worker:
         self._last_epoch = 0
         self._addressing: str = assignment.settings.runtime.addressing
         self._meter = stage_meter(measures=runtime.meter_stages or runtime.adapt)
+        self._counters = WorkerCounters(index, clock, self._meter, self._wake)
 
     @property
     def name(self) -> str:
@@ -151,6 +149,7 @@ class Worker:
             self._state_budget,
             self._restored(restore),
         ).build()
+        self._counters.follow(self._tasks, rings)
         self._apply_addressing()
         return offer
 
@@ -237,13 +236,13 @@ class Worker:
                 if stop_at_ns is not None and now_ns >= stop_at_ns:
                     return None
                 self._apply_pending_commands(attempt)
-                self._charge_waiting(now_ns)
+                self._counters.begin_turn(now_ns)
                 if not self._turn(now_ns):
                     self._sleep(now_ns, stop_at_ns)
-                    self._idle_since_ns = now_ns
+                    self._counters.sleep_from(now_ns)
         finally:
-            self._turn_at_ns = 0
-        return self.snapshot()
+            self._counters.end_turns()
+        return self._counters.last(attempt)
 
     def stage(self, attempt: int, _finals: tuple[object, ...] = ()) -> StagedOutput:
         """Finish the output of its sinks."""
@@ -319,37 +318,8 @@ class Worker:
                 writer.set_addressing(self._addressing)
 
     def snapshot(self) -> WorkerSnapshot:
-        """Return the counters of all local operators."""
-        for task in self._tasks:
-            task.update_metrics()
-        metrics = tuple(metrics for task in self._tasks for metrics in task.metrics)
-        cpu_ns = cpu_time_ns()
-        now_ns = self._clock.monotonic_ns()
-        opened = self._rings
-        transports = opened.transports.metrics() if opened is not None else ()
-        rings: tuple[RingLoad, ...] = ()
-        if opened is not None:
-            with suppress(ValueError):  # another thread may be closing them
-                rings = opened.loads()
-        return WorkerSnapshot(
-            self._index,
-            now_ns,
-            cpu_ns,
-            metrics,
-            transports=transports,
-            attempt=self._attempt,
-            rings=rings,
-            load=self._load(),
-            turn_ns=now_ns - (self._turn_at_ns or now_ns),
-        )
-
-    def _load(self) -> WorkerLoad:
-        sent: dict[int, EdgeLoad] = {}
-        for task in self._tasks:
-            for writer in task.writers:
-                so_far = sent.get(writer.edge.id, EdgeLoad())
-                sent[writer.edge.id] = so_far.plus(writer.sent)
-        return WorkerLoad(self._index, self._meter.cpu_ns, sent, self._idle_ns)
+        """Return the counters of all local operators; see `WorkerCounters`."""
+        return self._counters.snapshot(self._attempt)
 
     def close(self) -> None:
         """Give back rings, files and whatever was not published."""
@@ -358,6 +328,7 @@ class Worker:
         if self._rings is not None:
             closings.append(self._rings.close)
         self._tasks, self._readers, self._rings = [], [], None
+        self._counters.follow((), None)
         self._epochs = self._snapshots = None
         close_all(closings)
 
@@ -463,17 +434,6 @@ class Worker:
         else:
             self._clock.sleep_ns(timeout_ns)
 
-    def _charge_waiting(self, now_ns: int) -> None:
-        """Count the time since the last turn as idle, or as blocked for tasks with full outputs."""
-        elapsed_ns = now_ns - (self._turn_at_ns or now_ns)
-        self._turn_at_ns = now_ns
-        if self._idle_since_ns is not None:
-            self._idle_ns += now_ns - self._idle_since_ns
-            self._idle_since_ns = None
-        for task in self._tasks:
-            if task.blocked:
-                task.count_blocked(elapsed_ns)
-
     def _timeout_ns(self, now_ns: int, stop_at_ns: int | None) -> int:
         """Return how long to sleep: until the first thing falls due that nobody rings for."""
         transport = self._assignment.settings.transport
@@ -489,6 +449,8 @@ class Worker:
     def _has_work(self) -> bool:
         """Whether a command or a frame has come since the last turn."""
         if max(self._aborted, -1 if self._draining else self._drained) >= self._attempt:
+            return True
+        if self._counters.is_asked:
             return True
         if self._epochs is not None and self._epochs.has_commands:
             return True

@@ -16,8 +16,8 @@ from whale_ray.api.job import Job, JobRunner
 from whale_ray.api.watch import Watch
 from whale_ray.cli.main import main
 from whale_ray.configs.errors import JobCancelledError
+from whale_ray.control.job_states import ALIVE
 from whale_ray.control.outcome import JobOutcome
-from whale_ray.control.supervisor import ALIVE
 from whale_ray.metrics.checkpoint_metrics import CheckpointMetrics
 from whale_ray.metrics.counters import InstanceMetrics, WorkerSnapshot
 from whale_ray.metrics.job_metrics import JobMetrics, summarize

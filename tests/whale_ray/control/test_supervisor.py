@@ -37,10 +37,11 @@ from whale_ray.control.fleet import (
     MemberMessage,
     SnapshotTaken,
 )
+from whale_ray.control.job_states import ALIVE
 from whale_ray.control.journal import Entry, Journal
 from whale_ray.control.sink_publisher import SinkPublisher
 from whale_ray.control.snapshots import SnapshotHistory
-from whale_ray.control.supervisor import ALIVE, Supervisor
+from whale_ray.control.supervisor import Supervisor
 from whale_ray.deployment.envelope import seal, unseal
 from whale_ray.deployment.local_fleet import LocalFleet
 from whale_ray.deployment.member_host import MemberHost, StepThread, pack

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from whale_ray.control.supervisor import ALIVE
+from whale_ray.control.job_states import ALIVE
 from whale_ray.metrics.checkpoint_metrics import CheckpointMetrics, CheckpointUnderWay
 from whale_ray.metrics.counters import (
     InstanceMetrics,

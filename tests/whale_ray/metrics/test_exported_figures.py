@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.whale_ray.metrics.full_job import full_metrics, full_status
-from whale_ray.control.supervisor import ALIVE
+from whale_ray.control.job_states import ALIVE
 from whale_ray.metrics.counters import InstanceMetrics, LatencyHistogram, WorkerSnapshot
 from whale_ray.metrics.export.catalogue import CATALOGUE
 from whale_ray.metrics.export.metric import LATENCY_BOUNDS_S, JobStatus, Kind, labels_of

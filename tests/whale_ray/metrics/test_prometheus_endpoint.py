@@ -17,7 +17,7 @@ from tests.whale_ray.metrics.full_job import full_status
 from tests.whale_ray.user_code.gated_numbers import Counted, GatedNumbers, kill_worker_once
 from whale_ray.cli.main import main
 from whale_ray.configs.errors import ResourceError
-from whale_ray.control.supervisor import ALIVE
+from whale_ray.control.job_states import ALIVE
 from whale_ray.metrics.export import prometheus
 from whale_ray.metrics.export.prometheus import PrometheusEndpoint
 from whale_ray.metrics.export.reader import Buckets, JobReader

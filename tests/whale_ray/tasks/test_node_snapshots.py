@@ -136,22 +136,25 @@ def test_instances_of_another_number_go_on_from_the_least_watermark() -> None:
     assert node.metrics.rows_in == 8
 
 
-def test_an_idle_source_stays_idle_until_it_has_rows() -> None:
+def test_a_source_that_was_idle_has_time_again_for_its_rows() -> None:
     before, first, _ = source(Numbers(0, 4, endless=True))
     before.begin(Board())
     for now_ns in (0, 1, 6 * MS):
         before.poll(now_ns)
     assert first.idle
     (snapshot,) = kept(before)
-    after, second, node = source(Numbers(4, 8, endless=True))
+    after, second, node = source(Numbers(4, 4, endless=True))
     slots = Slots()
     after.restore({"numbers": [snapshot]})
     after.begin(slots)
-    assert slots.shown == [WATERMARK_IDLE]
-    assert (second.idle, second.watermark_ns) == (True, MS - 1)
-    after.poll(0)
-    assert not second.idle
-    assert slots.shown[1:] == [MS - 1, (7 - 2) * MS - 1]
+    assert slots.shown == [MS - 1]
+    assert (second.idle, second.watermark_ns) == (False, MS - 1)
+    for now_ns in (0, 4 * MS):
+        after.poll(now_ns)
+        assert not second.idle
+    after.poll(5 * MS)
+    assert second.idle
+    assert slots.shown == [MS - 1, WATERMARK_IDLE]
     assert not node.ended
 
 

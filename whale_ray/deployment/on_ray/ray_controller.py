@@ -20,8 +20,9 @@ from ray.actor import ActorHandle
 from ray.util.placement_group import PlacementGroup
 
 from ...configs.errors import JobError, UsageError, WhaleError
+from ...control.job_states import QUEUED
 from ...control.outcome import JobOutcome
-from ...control.supervisor import QUEUED, Supervisor
+from ...control.supervisor import Supervisor
 from ...metrics.job_metrics import JobMetrics
 from ...plan.assignment import Assignment
 from ...records.recorder import recorder_of
@@ -241,7 +242,7 @@ class ControllerActor:
     def state(self) -> str:
         """Return the job's state."""
         if self._waits_for_room:
-            return QUEUED
+            return "stopping" if self._stopped else QUEUED
         return "failed" if self._supervisor is None else self._supervisor.state
 
     def metrics(self) -> bytes:

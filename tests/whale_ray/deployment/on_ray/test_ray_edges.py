@@ -19,7 +19,7 @@ import pytest
 import whale_ray as whale
 from tests.runs import rest
 from whale_ray.cli.main import main
-from whale_ray.control.supervisor import ALIVE
+from whale_ray.control.job_states import ALIVE
 from whale_ray.deployment.on_ray import ray_jobs
 from whale_ray.deployment.on_ray.ray_controller import controller_name
 from whale_ray.deployment.on_ray.ray_fleet import NAMESPACE

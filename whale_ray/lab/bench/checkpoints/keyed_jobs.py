@@ -75,7 +75,7 @@ def submitted(topology: Topology, settings: Mapping[str, Any]) -> Job:
 
 def wait_for(job: Job, what: str, is_so: Callable[[], bool]) -> None:
     """Wait until something is so; raise JobError if it takes too long, or the job has ended."""
-    from ....control.supervisor import ALIVE  # workers load this module, too
+    from ....control.job_states import ALIVE  # workers load this module, too
 
     until_s = _CLOCK.monotonic_ns() / 1e9 + WAIT_S_MAX
     while not is_so():
