@@ -356,7 +356,7 @@ def resume(
     settings = before.settings.with_overrides(of_folder)
     logical = as_resumed(rescaled(before.plan, {} if parallelism is None else parallelism))
     check_outputs(logical)
-    workers = workers or before.plan.workers
+    workers = before.plan.workers if workers is None else workers
 
     def assign(settings: Settings, nodes: Sequence[ClusterNode]) -> Assignment:
         planned: PhysicalPlan = plan(logical, settings, workers, nodes=nodes)

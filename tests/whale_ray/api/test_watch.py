@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whale_ray.api import job as job_module
 from whale_ray.api.job import Job, JobRunner
 from whale_ray.api.watch import Watch
 from whale_ray.cli.main import main
@@ -21,6 +22,7 @@ from whale_ray.control.outcome import JobOutcome
 from whale_ray.metrics.checkpoint_metrics import CheckpointMetrics
 from whale_ray.metrics.counters import InstanceMetrics, WorkerSnapshot
 from whale_ray.metrics.job_metrics import JobMetrics, summarize
+from whale_ray.transport.clock import VirtualClock
 
 
 class Terminal(io.StringIO):
@@ -130,6 +132,34 @@ def test_the_last_line_of_a_short_run_has_its_totals() -> None:
     stream = io.StringIO()
     Job("id", "fares", Short()).wait(watch=stream)
     assert stream.getvalue() == "fares: finished in 1.2 s | rows 200/s | out 9/s\n"
+
+
+class Slow(Short):
+    """A job that runs on, whose controller takes three seconds to say so."""
+
+    outlives_process = True
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__("restarting")
+        self.clock = clock
+        self.asked = 0
+
+    def join(self, timeout_s: float) -> JobOutcome | None:
+        self.asked += 1
+        self.clock.sleep_ns(3_000_000_000)
+        return None
+
+
+def test_who_waits_for_a_slow_controller_waits_no_longer_than_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = VirtualClock()
+    monkeypatch.setattr(job_module, "SystemClock", lambda: clock)
+    runner, stream = Slow(clock), io.StringIO()
+    with pytest.raises(TimeoutError, match="has not ended within 5 s"):
+        Job("id", "fares", runner).wait(5, watch=stream, line=lambda _metrics: str(runner.asked))
+    assert runner.asked == 2
+    assert stream.getvalue() == "fares: restarting | 1\n"
 
 
 @pytest.mark.parametrize(

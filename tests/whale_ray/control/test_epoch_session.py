@@ -405,6 +405,26 @@ def test_a_folder_that_hangs_is_left_behind_at_the_end(
     writer.close()
 
 
+def test_a_job_that_has_ended_does_not_wait_for_a_folder_that_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = threading.Event()
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(folder)
+        while job.session.writer.manifest is None:
+            job.turn(1)
+            job.answer(0)
+        writer = job.session.writer
+        with monkeypatch.context() as patch:
+            patch.setattr(epoch_writer, "_CLOSE_TIMEOUT_S", 0.01)
+            patch.setattr(job.store, "write_manifest", lambda _manifest: answers.wait())
+            patch.setattr(writer, "_clock", SystemClock())
+            with pytest.raises(OutputError, match="the checkpoint folder .* did not answer"):
+                writer.finish(drained=False)
+            answers.set()
+        writer.close()
+
+
 def test_of_an_epoch_without_output_sinks_hear_nothing_and_nobody_waits() -> None:
     with tempfile.TemporaryDirectory() as folder:
         job = Job(folder)

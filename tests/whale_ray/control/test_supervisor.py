@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from pickle import UnpicklingError
 from types import SimpleNamespace
 from typing import Any, cast
@@ -56,6 +57,8 @@ from whale_ray.operators.sinks.collect import CollectSink
 from whale_ray.plan.assignment import (
     Assignment,
 )
+from whale_ray.records.recorder import NoRecorder
+from whale_ray.records.sampling import JobEnd, JobView
 from whale_ray.transport.clock import SystemClock, VirtualClock
 from whale_ray.worker.worker import Worker
 
@@ -166,12 +169,32 @@ def test_an_interrupt_while_it_runs_discards_and_goes_on_up(no_leaks: None) -> N
     def interrupt(row: Any) -> Any:
         raise Interrupted
 
+    class Ends(NoRecorder):
+        def end(self, view: JobView, end: JobEnd) -> None:
+            ends.append(end.state)
+
+    ends: list[str] = []
     sink, clock = Trouble("nowhere"), VirtualClock()
-    supervisor = Supervisor(assignment_of(sink, interrupt), LocalFleet(clock), clock)
+    job = assignment_of(sink, interrupt)
+    supervisor = Supervisor(job, LocalFleet(clock), clock, recorder=Ends())
     with pytest.raises(KeyboardInterrupt):
         supervisor.run()
     assert supervisor.state == "cancelled"
+    assert ends == ["cancelled"]
     assert len(sink.discarded) == 1
+
+
+def test_a_stop_waits_for_its_turn_whatever_was_asked_for_before(tmp_path: Path) -> None:
+    job = assignment_of(Trouble("nowhere"))
+    settings = job.settings.with_overrides({"checkpoints.url": str(tmp_path)})
+    clock = VirtualClock()
+    supervisor = Supervisor(replace(job, settings=settings), LocalFleet(clock), clock)
+    supervisor.stop(drain=False)
+    supervisor.stop(drain=True)
+    supervisor.stop_with_savepoint()
+    supervisor.stop(drain=True)
+    asked = [StopRequested(False), StopRequested(True), StopRequested(False, savepoint=True)]
+    assert [supervisor._next_event(0) for _ in asked] == asked
 
 
 def test_a_job_that_is_stopped_before_its_workers_run_drains_once_they_do(no_leaks: None) -> None:
