@@ -82,6 +82,9 @@ class StateDeclaration:
     def __getitem__(self, key: object) -> NoReturn:
         self.__getattr__("get")
 
+    def __setitem__(self, key: object, value: object) -> NoReturn:
+        self.__getattr__("set")
+
     def describe(self) -> str:
         """Return the declaration in words: "spent: sum of float64"."""
         if self.kind == "timer":

@@ -28,19 +28,27 @@ InputKey = TypeVar("InputKey", bound=Hashable)
 
 
 class WatermarkTracker(Generic[InputKey]):
-    """The minimum of the watermarks of a fixed set of inputs; it never moves backwards."""
+    """The minimum of the watermarks of a fixed set of inputs; it never moves backwards.
+
+    Attributes:
+        current_ns: the minimum.
+        latest_ns: the latest of any input, but for its end. Once all have ended, event time has
+            come so far, whichever of them was the last to end.
+    """
 
     def __init__(self, inputs: Iterable[InputKey]) -> None:
         self._watermarks = dict.fromkeys(inputs, WATERMARK_NONE)
         self._idle: set[InputKey] = set()
         self.current_ns = WATERMARK_NONE if self._watermarks else WATERMARK_END
+        self.latest_ns = WATERMARK_NONE
 
-    def restore(self, watermark_ns: int) -> None:
-        """Continue where the minimum of all inputs had come to.
+    def restore(self, watermark_ns: int, latest_ns: int) -> None:
+        """Continue where the minimum, and the latest, of all inputs had come to.
 
-        Until an input has come to it, it counts as behind: it may have been idle.
+        Until an input has come to the minimum, it counts as behind: it may have been idle.
         """
         self.current_ns = max(self.current_ns, watermark_ns)
+        self.latest_ns = max(self.latest_ns, latest_ns)
 
     def update(self, key: InputKey, watermark_ns: int) -> bool:
         """Set an input's watermark (int64 ns); return whether the minimum of all has advanced.
@@ -53,6 +61,8 @@ class WatermarkTracker(Generic[InputKey]):
         self._watermarks[key] = watermark_ns
         if watermark_ns == WATERMARK_END:
             self._idle.discard(key)
+        else:
+            self.latest_ns = max(self.latest_ns, watermark_ns)
         return self._advance()
 
     def set_idle(self, key: InputKey, idle: bool) -> bool:

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from .operators.aggregates.user_defined import AggregateFunction
     from .operators.expressions.expression import Expression, col, lit, when
     from .operators.joins.interval import interval
-    from .operators.keyed.keyed_process import KeyedCoProcess, KeyedProcess, compiled
+    from .operators.keyed.keyed_co_process import KeyedCoProcess
+    from .operators.keyed.keyed_process import KeyedProcess, compiled
     from .operators.process import CoProcess, InstanceContext, Output, Process
     from .operators.rows import Row
     from .operators.windows.specifications import (
@@ -120,7 +121,7 @@ _HOMES = {
     "GroupedStream": "api.topology",
     "InstanceContext": "operators.process",
     "Job": "api.job",
-    "KeyedCoProcess": "operators.keyed.keyed_process",
+    "KeyedCoProcess": "operators.keyed.keyed_co_process",
     "KeyedProcess": "operators.keyed.keyed_process",
     "Output": "operators.process",
     "Process": "operators.process",

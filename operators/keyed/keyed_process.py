@@ -1,4 +1,4 @@
-"""`KeyedProcess` and `KeyedCoProcess`: one logical instance per key, whose state is declared."""
+"""`KeyedProcess`: one logical instance per key, whose state is declared; with one input or two."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     RowMethod = TypeVar("RowMethod", bound=Callable[..., None])
 
-__all__ = ["Keyed", "KeyedCoProcess", "KeyedProcess", "compiled"]
+__all__ = ["Keyed", "KeyedProcess", "compiled", "missing_timer"]
 
 _NO_ROW = object()
 _SEALED = ("_sealed",)
@@ -266,14 +266,30 @@ class Keyed(SealedKeys):
         """Return the record of each row's key; the first batch tells the types of the keys."""
         if self._looked_up is not None and self._looked_up[0] is batch:
             return self._looked_up[1]
-        context = self._opened()
-        keys = context.keys[port] if port < len(context.keys) else ()
+        keys = self._keys_of(port)
         if not keys:
             msg = f"the rows of this input of {type(self).__name__} belong to no key"
             raise UsageError(msg)
         if self._state is None:
-            self._begin(batch.select(keys).rename(dict(zip(keys, context.keys[0], strict=True))))
+            self._begin_by(batch, port)
         return self._known().slots(batch, keys)
+
+    def learn_keys(self, batch: Batch, port: int) -> None:
+        """Begin the state by the first rows, before a class that declares some gets them.
+
+        Else `self.spent[self.slots(batch)]` would be the declaration, which Python reads first.
+        """
+        if self._state is None and self.declared and self._keys_of(port):
+            self._begin_by(batch, port)
+
+    def _keys_of(self, port: int) -> Sequence[str]:
+        keys = self._opened().keys
+        return keys[port] if port < len(keys) else ()
+
+    def _begin_by(self, batch: Batch, port: int) -> None:
+        keys = self._keys_of(port)
+        names = dict(zip(keys, self._keys_of(0), strict=True))
+        self._begin(batch.select(keys).rename(names))
 
     def _begin(self, first: Batch) -> KeyedState:
         """Make room for state, by the types of the key columns."""
@@ -289,7 +305,7 @@ class Keyed(SealedKeys):
         from ..rows import rows_of
 
         context = self._opened()
-        names = context.keys[port] if port < len(context.keys) else ()
+        names = self._keys_of(port)
         slots = self._slots(batch, port).tolist() if names else repeat(None)
         state = self._state
         cursor: list[int | None] = [None] if state is None else state.cursor
@@ -419,80 +435,11 @@ class KeyedProcess(Keyed, Process):
         """Return what the class must still define, in words, or None if it is complete."""
         if cls.on_batch is KeyedProcess.on_batch and cls.on_row is Process.on_row:
             return "on_row or on_batch"
-        return _missing_timer(cls)
+        return missing_timer(cls)
 
 
-class KeyedCoProcess(Keyed, CoProcess):
-    """A `KeyedProcess` with two inputs: `left.key_by("id").connect(right.key_by("id"))`.
-
-    The state of a key is that of both inputs. The right input may be broadcast instead: its rows
-    belong to all keys, so `on_right_row` keeps what they say in `self`, and has no handles.
-    """
-
-    def slots(self, batch: Batch, *, right: bool = False) -> Slots:
-        """Return a number for each row's key, as `KeyedProcess.slots`.
-
-        Args:
-            batch: rows of one input.
-            right: whether of the right one.
-        """
-        return self._slots(batch, int(right))
-
-    def on_left(self, batch: Batch, out: Output) -> None:
-        """Take the next rows of the left input. The default calls `on_left_row` for each."""
-        self._each_bound_row(self.on_left_row, batch, 0, out)
-
-    def on_right(self, batch: Batch, out: Output) -> None:
-        """Take the next rows of the right input. The default calls `on_right_row` for each."""
-        self._each_bound_row(self.on_right_row, batch, 1, out)
-
-    def on_merged(
-        self, left: Batch, right: Batch, order: npt.NDArray[np.bool_], out: Output
-    ) -> None:
-        """Take rows of both inputs, in event-time order; calls what the class defines."""
-        cls = type(self)
-        of_rows = cls.on_left is KeyedCoProcess.on_left and cls.on_right is KeyedCoProcess.on_right
-        if not of_rows:
-            super().on_merged(left, right, order, out)
-            return
-        self._each_merged(left, right, order.tolist(), out)
-
-    def _each_merged(self, left: Batch, right: Batch, order: Sequence[bool], out: Output) -> None:
-        from ..rows import fail_at_row
-
-        batches, calls = (left, right), (self.on_left_row, self.on_right_row)
-        # The records of both are looked up before the first row: rows of one bind their own.
-        rows = [
-            self._bound_rows(batch, port, out) if batch.num_rows else iter(())
-            for port, batch in enumerate(batches)
-        ]
-        taken = [0, 0]
-        side = False
-        try:
-            for side in order:
-                row = next(rows[side])
-                if (returned := calls[side](row, out)) is not None:
-                    check_nothing(calls[side], returned)
-                taken[side] += 1
-        except BaseException as error:  # noqa: BLE001  # it is raised again
-            fail_at_row(error, taken[side], batches[side])
-
-    @classmethod
-    def missing(cls) -> str | None:
-        """Return what the class must still define, in words, or None if it is complete."""
-        left = cls.on_left is KeyedCoProcess.on_left and cls.on_left_row is CoProcess.on_left_row
-        right = (
-            cls.on_right is KeyedCoProcess.on_right and cls.on_right_row is CoProcess.on_right_row
-        )
-        if cls.on_merged is KeyedCoProcess.on_merged and (left or right):
-            names = [
-                name for name, lacks in (("on_left_row", left), ("on_right_row", right)) if lacks
-            ]
-            return " and ".join(names)
-        return _missing_timer(cls)
-
-
-def _missing_timer(cls: type[Keyed]) -> str | None:
+def missing_timer(cls: type[Keyed]) -> str | None:
+    """Return what a class with a timer must still define, in words, or None if it is complete."""
     timers = [name for name, one in cls.declared.items() if one.kind == "timer"]
     if timers and cls.on_timer is Keyed.on_timer:
         return f"on_timer, though it declares the timer {timers[0]!r}"

@@ -314,10 +314,8 @@ class TransformNode(Node):
             self.output.set_idle(idle)
 
     def end(self) -> None:
-        """Pass on what was kept back, and the end."""
-        with self.guard():
-            result = self.transform.finish()
-        self._pass_on(result)
+        """Pass on what was kept back, the watermark that waited with it, and the end."""
+        self._finish()
         self.ended = True
         self.metrics.watermark_ns = WATERMARK_END
         self.output.end()
@@ -346,14 +344,17 @@ class TransformNode(Node):
 
     def pass_on_waiting(self) -> None:
         """See `Node.pass_on_waiting`; the watermark that waited with the rows follows them."""
+        self._finish()
+        if self._idle:
+            self.output.set_idle(True)
+
+    def _finish(self) -> None:
         with self.guard():
             result = self.transform.finish()
         self._pass_on(result)
         if self.metrics.watermark_ns > self._passed_on_ns:
             self._passed_on_ns = self.metrics.watermark_ns
             self.output.advance(self._passed_on_ns)
-        if self._idle:
-            self.output.set_idle(True)
 
     def _pass_on(self, result: Batch | None) -> None:
         self.metrics.buffered_rows = waiting = self.transform.waiting_rows

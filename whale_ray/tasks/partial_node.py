@@ -136,8 +136,9 @@ class PartialNode(Node):
         self._output.set_idle(idle)
 
     def end(self) -> None:
-        """Pass on the groups, and the end."""
+        """Pass on the groups, the watermark that waited with them, and the end."""
         self._flush("end")
+        self._pass_watermark_on()
         self.ended = True
         self.metrics.watermark_ns = WATERMARK_END
         self._output.end()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..configs.errors import InputError, UsageError
 from ..operators.groupings import Grouping
-from ..operators.keyed.keyed_process import KeyedProcess
+from ..operators.keyed.keyed_process import Keyed, KeyedProcess
 from ..operators.portions import EmitsInPortions
 from ..operators.process import CoProcess, InstanceContext, Process, call_method, common_time
 from ..operators.snapshots import OperatorSnapshot, StateChunk
@@ -220,13 +221,17 @@ class ProcessNode(Node):
 
     def pass_on_waiting(self) -> None:
         """See `Node.pass_on_waiting`; the watermark that waited with the rows follows them."""
-        self._output.finish()
-        self._note_waiting(0)
-        if self.metrics.watermark_ns > self._passed_on_ns:
-            self._passed_on_ns = self.metrics.watermark_ns
-            self._downstream.advance(self._passed_on_ns)
+        self._finish(self.metrics.watermark_ns)
         if self._idle:
             self._downstream.set_idle(True)
+
+    def _finish(self, watermark_ns: int) -> None:
+        """Pass on rows that the output keeps back, then the watermark that waited with them."""
+        self._output.finish()
+        self._note_waiting(0)
+        if watermark_ns > self._passed_on_ns:
+            self._passed_on_ns = watermark_ns
+            self._downstream.advance(watermark_ns)
 
     def end(self) -> None:
         """Hand over all that is left and let the process close.
@@ -235,20 +240,20 @@ class ProcessNode(Node):
         """
         self._take_gathered()
         self._release(WATERMARK_END)
-        last_ns = self._after_watermark()
+        watermark_ns, last_ns = self.metrics.watermark_ns, self._after_watermark()
         self.metrics.watermark_ns = WATERMARK_END
+        end = partial(self._end, watermark_ns)
         if isinstance(self._process, EmitsInPortions):
-            self._begin(self._process.portions(None, self._output), last_ns, self._end)
+            self._begin(self._process.portions(None, self._output), last_ns, end)
             return
         with self._output.during(last_ns, 0), self.guard():
             call_method(self._process.close, self._output)
-        self._end()
+        end()
 
-    def _end(self) -> None:
-        """Pass on the end, behind all that the process has emitted."""
+    def _end(self, watermark_ns: int) -> None:
+        """Pass on the end, behind all that the process has emitted, and the last watermark."""
         self.ended = True
-        self._output.finish()
-        self._note_waiting(0)
+        self._finish(watermark_ns)
         self._downstream.end()
 
     def due_ns(self, now_ns: int) -> int | None:
@@ -402,6 +407,10 @@ class ProcessNode(Node):
             assert ports[0] is not None
             self._call(0, ports[0])
             return
+        if isinstance(process, Keyed):
+            for port, batch in enumerate(ports):
+                if batch is not None:
+                    process.learn_keys(batch, port)
         left, right = (
             known if batch is None else batch
             for batch, known in zip(ports, self._empty, strict=True)
@@ -420,6 +429,8 @@ class ProcessNode(Node):
 
     def _call(self, port: int, batch: Batch) -> None:
         process = self._process
+        if isinstance(process, Keyed):
+            process.learn_keys(batch, port)
         if isinstance(process, KeyedProcess):
             call = process.take_rows
         elif isinstance(process, Process):

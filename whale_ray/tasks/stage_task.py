@@ -9,7 +9,7 @@ from types import MappingProxyType
 from ..metrics.counters import InstanceMetrics
 from ..operators.snapshots import OperatorSnapshot
 from ..plan.physical import Stage
-from ..state.watermarks import WatermarkTracker
+from ..state.watermarks import WATERMARK_NONE, WatermarkTracker
 from ..transport.closing import close_all
 from ..transport.wire.batch import Batch
 from .edge_writer import EdgeWriter
@@ -157,10 +157,23 @@ class StageTask:
         if self._has_risen and not self._head.has_more:
             self._has_risen = False
             if self._watermarks.ended:
-                self._head.end()
+                self._end_head()
             else:
                 self._head.advance(self._watermarks.current_ns)
         self._tell_idleness()
+
+    def _end_head(self) -> None:
+        """End the head, behind the latest watermark of any input.
+
+        Else it would be that of the input that happened to end last.
+        """
+        latest_ns = self._watermarks.latest_ns
+        if latest_ns > self._head.metrics.watermark_ns:
+            self._head.advance(latest_ns)
+        if self._head.has_more:
+            self._has_risen = True  # what it has more comes before its end
+        else:
+            self._head.end()
 
     def _tell_idleness(self) -> None:
         if self._watermarks.idle != self._idle and not self._head.has_more:
@@ -279,7 +292,9 @@ class StageTask:
         for node in self.nodes:
             kept = node.snapshot(epoch)
             if node is self.nodes[0]:
-                kept = replace(kept, values={**kept.values, "producers": self._producers})
+                latest_ns = self._watermarks.latest_ns
+                of_inputs = {"producers": self._producers, "latest_ns": latest_ns}
+                kept = replace(kept, values={**kept.values, **of_inputs})
             yield kept
 
     def restore(self, snapshots: Mapping[str, Sequence[OperatorSnapshot]]) -> None:
@@ -299,7 +314,8 @@ class StageTask:
                 node.restore(Predecessors(found, node.context, same_producers=same))
                 if node is self._head:
                     self._restored = True
-                    self._watermarks.restore(node.metrics.watermark_ns)
+                    latest_ns = max(one.values.get("latest_ns", WATERMARK_NONE) for one in found)
+                    self._watermarks.restore(node.metrics.watermark_ns, latest_ns)
 
     def update_metrics(self) -> None:
         """Bring gauges up to date before a snapshot."""

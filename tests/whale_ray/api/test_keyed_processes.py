@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 import whale_ray as whale
 from whale_ray import state
 from whale_ray.api.submission import run
+from whale_ray.configs.errors import UsageError
 from whale_ray.testing import ListSource, Pause, instance_context
 from whale_ray.transport.clock import VirtualClock
 from whale_ray.transport.wire.batch import Batch
@@ -162,6 +164,54 @@ class Spend(whale.KeyedProcess):
         out.emit(
             {"bidder": batch["bidder"], "spent": self.spent[slots], "first": self.first[slots]}
         )
+
+
+class Latest(whale.KeyedProcess):
+    """Handles are there before the first rows are looked up, which Python does last."""
+
+    latest = state.value("int64")
+    schema = whale.Schema.of(k="int64", was="bool", latest="int64")
+
+    def on_batch(self, batch: whale.Batch, out: whale.Output) -> None:
+        was = self.latest.is_set(self.slots(batch))
+        self.latest[self.slots(batch)] = batch["n"]
+        out.emit({"k": batch["k"], "was": was, "latest": self.latest[self.slots(batch)]})
+
+
+class LatestOfBoth(whale.KeyedCoProcess):
+    latest = state.value("int64")
+    schema = whale.Schema.of(k="int64", was="bool", latest="int64")
+
+    def on_left(self, batch: whale.Batch, out: whale.Output) -> None:
+        was = self.latest.is_set(self.slots(batch))
+        self.latest[self.slots(batch)] = batch["n"]
+        out.emit({"k": batch["k"], "was": was, "latest": self.latest[self.slots(batch)]})
+
+    def on_right(self, batch: whale.Batch, out: whale.Output) -> None:
+        self.latest[self.slots(batch, right=True)] = batch["n"]
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_handle_takes_what_slots_returns_from_the_first_batch_on(both: bool) -> None:
+    topology = whale.Topology("latest")
+    rows = topology.source(whale.sources.iterable([{"k": n % 5, "n": n} for n in range(10)]))
+    keyed = rows.key_by("k")
+    if both:
+        none = topology.source(whale.sources.arrow(pa.table({"k": [7], "n": [70]})))
+        made = keyed.connect(none.key_by("k")).process(LatestOfBoth, id="latest")
+    else:
+        made = keyed.process(Latest, id="latest")
+    made.sink(whale.sinks.collect(), id="out")
+    job = whale.run(topology, settings={"runtime.source_batch_rows": 5})
+    found = job.results("out").to_arrow().to_pylist()
+    assert sorted(row["latest"] for row in found) == list(range(10))
+    assert [row["was"] for row in found] == [row["latest"] >= 5 for row in found]
+
+
+def test_a_handle_of_no_key_says_where_it_can_be_used() -> None:
+    process = Latest()
+    with pytest.raises(UsageError, match="'latest' is the state of a key: use it in on_row"):
+        process.latest[np.arange(2)] = 1
 
 
 def test_the_column_form_keeps_what_the_row_form_does() -> None:

@@ -20,7 +20,7 @@ from whale_ray.operators.sources.base import SourceReader
 from whale_ray.operators.transforms import FlatMapRows, MapBatches, MapRows, Transform
 from whale_ray.plan.logical import TABLE
 from whale_ray.plan.physical import Stage
-from whale_ray.state.watermarks import WATERMARK_IDLE, WATERMARK_NONE
+from whale_ray.state.watermarks import WATERMARK_END, WATERMARK_IDLE, WATERMARK_NONE
 from whale_ray.tasks.nodes import Node, SinkNode, TransformNode
 from whale_ray.tasks.predecessors import Predecessors
 from whale_ray.tasks.read_size import ReadSize
@@ -273,6 +273,26 @@ def test_a_watermark_waits_for_the_rows_before_it_in_a_restored_job() -> None:
     after.deliver(0, 0, numbers(2, 4))
     after.advance(0, 0, 9)
     assert (sunk.watermark_ns, len(sunk.rows)) == (9, 4)
+
+
+def test_the_end_has_the_latest_watermark_of_any_input_also_of_one_that_ended_before() -> None:
+    def filtering() -> tuple[StageTask, Sunk]:
+        sunk = Sunk("main")
+        context = instance_context(0, 1, operator_id="op")
+        keeps = MapRows(lambda row: row)
+        return task_of(TransformNode(context, 0, keeps, sunk, bounded=True), [(0, 0), (0, 1)]), sunk
+
+    before, _ = filtering()
+    before.advance(0, 0, 9)
+    before.advance(0, 1, 4)
+    before.advance(0, 0, WATERMARK_END)
+    after, sunk = filtering()
+    restored(after, *kept(before))
+    after.advance(0, 0, WATERMARK_END)
+    after.advance(0, 1, 6)
+    assert sunk.watermark_ns == 6
+    after.advance(0, 1, WATERMARK_END)
+    assert (sunk.watermark_ns, sunk.ended) == (9, True)
 
 
 # -- sinks --------------------------------------------------------------------------------------
