@@ -203,7 +203,7 @@ class EventTimeAssigner:
 
         Args:
             batch: the rows.
-            now_ns: the present time, ns since the epoch, if it `reads_clock`.
+            now_ns: the present time, ns since 1970, if it `reads_clock`.
 
         Raises:
             BadRowError: a row is late, has no time or one too far ahead, and the policy is `fail`.
@@ -405,6 +405,6 @@ def _narrow(usable: npt.NDArray[np.bool_], kept: npt.NDArray[np.bool_]) -> npt.N
 
 
 def time_as_text(time_ns: int) -> str:
-    """Return a time, ns since the epoch, as ISO 8601 without trailing zeros."""
+    """Return a time, ns since 1970, as ISO 8601 without trailing zeros."""
     text = str(np.datetime64(time_ns, "ns"))
     return text.rstrip("0").rstrip(".") + "Z"

@@ -62,7 +62,7 @@ class Output(ABC):
     """Receives the results of an instance; valid only during the call it is passed to.
 
     Attributes:
-        time_ns: the event time (int64 ns since the epoch) of rows that are emitted without one.
+        time_ns: the event time (int64 ns since 1970) of rows that are emitted without one.
             It is set before every call: to the row's time in `on_row`, to the time of a batch
             whose rows all have the same, to the watermark in `on_watermark`, to a time just after
             it in `on_deadline` and `close`, otherwise to None. A process may set it, too.
@@ -83,7 +83,7 @@ class Output(ABC):
 
         Args:
             batch: a `Batch`, or a mapping of column name → array, list or `Column`, equally long.
-            times: event time of each row, int64 ns since the epoch, shape (num_rows,); if left
+            times: event time of each row, int64 ns since 1970, shape (num_rows,); if left
                 out, the batch's own times, else `time_ns` for all.
 
         Raises:
@@ -178,14 +178,14 @@ class Process:
         """React to a watermark: all rows with event time ≤ `watermark_ns` (ns) have arrived."""
 
     def deadline_ns(self) -> int | None:
-        """Return when to call `on_deadline`, in ns since the epoch by `context.clock.wall_ns()`.
+        """Return when to call `on_deadline`, in ns since 1970 by `context.clock.wall_ns()`.
 
         None: at no time. The worker asks after every call of the object, and sleeps until then.
         """
         return None
 
     def on_deadline(self, now_ns: int, out: Output) -> None:
-        """React to the processing time: `now_ns` (ns since the epoch) has reached `deadline_ns`.
+        """React to the processing time: `now_ns` (ns since 1970) has reached `deadline_ns`.
 
         Move the deadline: this is called again until `deadline_ns` is later than now. It is no
         longer called once the input has ended: finish in `close`.

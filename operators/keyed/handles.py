@@ -291,7 +291,7 @@ class TimerHandle(Handle):
         """Set the timer, or move it.
 
         Args:
-            when: a datetime (without a zone in UTC), or ns since the epoch. A time that has passed
+            when: a datetime (without a zone in UTC), or ns since 1970. A time that has passed
                 already fires at the next watermark, or the next turn of the worker.
 
         Raises:
@@ -306,7 +306,7 @@ class TimerHandle(Handle):
             self._refused(error, when)
 
     def get_ns(self) -> int | None:
-        """Return the time for which the timer is set, in ns since the epoch; None if it is not."""
+        """Return the time for which the timer is set, in ns since 1970; None if it is not."""
         try:
             time_ns = self._values[self._cursor[0]]
         except TypeError as error:

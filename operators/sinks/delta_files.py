@@ -57,7 +57,7 @@ class DeltaFile:
         name: below the table.
         nbytes: its size.
         rows: in it.
-        written_ms: when it was written, wall clock, ms since the epoch of the calendar.
+        written_ms: when it was written, wall clock, ms since 1970.
         partition: the value of each column by which the table is partitioned, as text; None: null.
         statistics: of Delta's form, JSON.
     """

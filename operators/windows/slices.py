@@ -181,7 +181,7 @@ class ClockSlices(TimeSlices):
     """Slices of windows of processing time: all rows are in that of now.
 
     Attributes:
-        now_ns: the processing time, ns since the epoch.
+        now_ns: the processing time, ns since 1970.
     """
 
     now_ns: int = 0

@@ -27,7 +27,7 @@ class Trigger:
             self._due_ns = clock.monotonic_ns() + self._interval_ns
 
     def deadline_ns(self, clock: Clock) -> int | None:
-        """Return when it is time, ns since the epoch as the clock shows it now; None: never."""
+        """Return when it is time, ns since 1970 as the clock shows it now; None: never."""
         if self._due_ns is None:
             return None
         return clock.wall_ns() + self._due_ns - clock.monotonic_ns()

@@ -49,7 +49,7 @@ class ClaimRecord:
         topology: its name.
         host: where its controller runs.
         pid: of that process.
-        since_ms: when the claim was taken; wall clock, ms since the epoch of the calendar.
+        since_ms: when the claim was taken; wall clock, ms since 1970.
         beat_ms: when it was renewed.
         locks: whether its process has locked the folder.
         over: whether it was given back.

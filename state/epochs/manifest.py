@@ -126,7 +126,7 @@ class Manifest:
         previous: the epoch before it that counts, 0 if none: sinks commit what was staged since.
         lineage: who wrote it.
         topology: the topology's name.
-        created_ms: wall clock, ms since the epoch of the calendar.
+        created_ms: wall clock, ms since 1970.
         virtual_nodes: into how many parts keys are divided.
         parts: of all operator objects.
         operators: what identifies each operator to a later version of the topology: kind, level of

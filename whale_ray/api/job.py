@@ -174,7 +174,7 @@ class Job:
         return self._runner.state() if self._outcome is None else self._outcome.state
 
     def status(self) -> str:
-        """Return one line: the state, and the rate, lag and backpressure of every operator."""
+        """Return one line: the state, and the rate, lag and back-pressure of every operator."""
         return self._status_line(self.metrics())
 
     def _status_line(
@@ -185,7 +185,7 @@ class Job:
         return " | ".join(part for part in (f"{self.name}: {self.state}{took}", text) if part)
 
     def metrics(self) -> JobMetrics:
-        """Return rate, lag, busiest instance and backpressure of every operator."""
+        """Return rate, lag, busiest instance and back-pressure of every operator."""
         return self._runner.metrics() if self._outcome is None else self._outcome.metrics
 
     def wait(
@@ -209,7 +209,7 @@ class Job:
                 `interval_s`, one at the end, and one when the job drains or restarts. On a stream
                 that is not a terminal, lines that repeat the last one are left out.
             line: returns the text of a progress line for the metrics; by default rate, lag and
-                backpressure of every operator.
+                back-pressure of every operator.
             interval_s: the time between two lines, in seconds.
 
         Raises:

@@ -97,7 +97,7 @@ def run(
             time.
         watch: a stream such as `sys.stderr`, on which to print progress lines, as in `Job.wait`.
         line: returns the text of a progress line for the metrics; by default rate, lag and
-            backpressure of every operator.
+            back-pressure of every operator.
         checkpoints: as for `submit`, like all that follow.
         checkpoint_interval: from one checkpoint to the next.
         checkpoint_timeout: for each step of a checkpoint.

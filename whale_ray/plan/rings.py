@@ -15,7 +15,7 @@ any other             one per pair of producing and consuming worker
 On an edge with a user's transport (custom_transports.py), only rows that stay within a worker go
 through a ring.
 
-A worker's ring to itself is a ring like any other, with the same metrics and backpressure.
+A worker's ring to itself is a ring like any other, with the same metrics and back-pressure.
 All rings have the same size: the largest power of two with which their sum fits the budget. The sum
 includes mirrors on other hosts, since logical hosts may share one machine.
 """

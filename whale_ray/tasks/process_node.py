@@ -288,7 +288,7 @@ class ProcessNode(Node):
         return True
 
     def _deadline_ns(self) -> int | None:
-        """Return the process' deadline, ns since the epoch.
+        """Return the process' deadline, ns since 1970.
 
         Raises:
             UsageError: it is neither an integer nor None.
@@ -302,7 +302,7 @@ class ProcessNode(Node):
             except TypeError:
                 msg = (
                     f"{type(self._process).__name__}.deadline_ns returned a"
-                    f" {type(deadline_ns).__name__}: return an integer, ns since the epoch, or None"
+                    f" {type(deadline_ns).__name__}: return an integer, ns since 1970, or None"
                 )
                 raise UsageError(msg) from None
 

@@ -125,6 +125,6 @@ def test_a_deadline_of_another_type_is_told() -> None:
     source = ListSource([{"n": 1, "t": 1}])
     with pytest.raises(
         whale.errors.UsageError,
-        match=r"'ticks': Soon.deadline_ns returned a str: return an integer, ns since the epoch",
+        match=r"'ticks': Soon.deadline_ns returned a str: return an integer, ns since 1970",
     ):
         run(ticking(Soon, source, timed=False))

@@ -119,7 +119,7 @@ class _DrawnEvents:
     Attributes:
         events: the events' numbers, shape (n,).
         random: draws in the order of calls.
-        times: event times, us since the epoch, shape (n,).
+        times: event times, us since 1970, shape (n,).
         last_person: the newest person at the time of each event, from 0; shape (n,).
         last_auction: likewise for auctions; −1 before the first one.
     """

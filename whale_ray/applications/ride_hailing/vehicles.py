@@ -43,7 +43,7 @@ VEHICLE = np.dtype(
         ("latitude", np.float64),  # radians
         ("longitude", np.float64),  # radians
         ("cos_latitude", np.float64),
-        ("time_ns", np.int64),  # event time, since the epoch
+        ("time_ns", np.int64),  # event time, since 1970
         ("cell", np.int64),  # packed x | y | z, 21 bits each; −1: occupied, in no chain
         ("hash", np.uint64),  # of the id
         ("id_start", np.int64),  # the id is ids[id_start:id_stop]

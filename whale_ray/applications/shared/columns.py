@@ -47,7 +47,7 @@ def check_columns(side: str, batch: Batch, expected: Mapping[str, tuple[str, ...
 
 
 def event_times(side: str, batch: Batch) -> npt.NDArray[np.int64]:
-    """Return the rows' event times, int64 ns since the epoch, shape (num_rows,).
+    """Return the rows' event times, int64 ns since 1970, shape (num_rows,).
 
     Raises:
         InputError: the rows have none.

@@ -88,7 +88,7 @@ class TradingCalendar:
         return tuple(phase for phase in self.phases if phase.kind == "collect")
 
     def instant_ms(self, day: int, minute: int) -> int:
-        """Return the moment of a minute of a local day, ms since the epoch.
+        """Return the moment of a minute of a local day, ms since 1970.
 
         Args:
             day: local days since 1970-01-01.
@@ -122,7 +122,7 @@ class TradingCalendar:
         return begun[-1] if begun else None
 
     def span(self, first_ms: int, last_ms: int) -> str:
-        """Return "first to last" in the exchange's time zone, for two times in ms of the epoch."""
+        """Return "first to last" in the exchange's time zone, for two times in ms since 1970."""
         shown = [
             datetime.fromtimestamp(ms // 1000, ZoneInfo(self.zone)).strftime("%Y-%m-%d %H:%M:%S")
             for ms in (first_ms, last_ms)

@@ -44,7 +44,7 @@ class SqlEngine(Protocol[Frame]):
     """The operations that rebuilding needs from Spark or DuckDB."""
 
     millis: str
-    """SQL for `event_time` in ms since the epoch."""
+    """SQL for `event_time` in ms since 1970."""
 
     def local_millis(self, zone: str) -> str:
         """Return SQL for the local time in that zone at `event_time`, in ms since 1970-01-01."""
