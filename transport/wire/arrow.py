@@ -220,7 +220,7 @@ def _remedy(kind: pa.DataType) -> str:
     if pa.types.is_decimal(kind):
         return f"cast it to decimal128({min(kind.precision, 38)}, {kind.scale})"
     if pa.types.is_null(kind):
-        return "declare the type of its nulls"
+        return "declare the type of its nulls (of pandas' column: astype('string'), for example)"
     if pa.types.is_nested(kind):
         return "make its parts columns of their own, or turn it into a string"
     return "cast it to one of the supported types"

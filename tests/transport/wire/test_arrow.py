@@ -144,7 +144,10 @@ REFUSED = {
         "cast it to decimal128(38, 2)",
     ),
     "decimal32(4, 1)": (pa.array([D("1.5")], pa.decimal32(4, 1)), "cast it to decimal128(4, 1)"),
-    "null": (pa.array([None]), "declare the type of its nulls"),
+    "null": (
+        pa.array([None]),
+        "declare the type of its nulls (of pandas' column: astype('string'), for example)",
+    ),
     "month_day_nano_interval": (
         pa.array([(1, 2, 3)], pa.month_day_nano_interval()),
         "cast it to one of the supported types",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import signal
 import socket
 import threading
 from collections import deque
@@ -49,7 +48,6 @@ from whale_ray.deployment.member_host import MemberHost, StepThread, pack
 from whale_ray.deployment.members import LOCAL_ADDRESS
 from whale_ray.deployment.processes.message_socket import MessageSocket
 from whale_ray.deployment.processes.process_worker import ProcessWorker
-from whale_ray.deployment.signals import draining_signals, interrupting_signals
 from whale_ray.metrics.counters import WorkerSnapshot
 from whale_ray.metrics.job_metrics import summarize
 from whale_ray.operators.sinks.base import Sink, SinkResult, Staged
@@ -372,63 +370,6 @@ def test_all_steps_run_in_one_thread_whichever_thread_asks_for_them() -> None:
 
     with pytest.raises(ResourceError, match="no room"):
         steps.run(fail)
-
-
-def test_the_second_signal_interrupts_what_hangs() -> None:
-    asked: list[bool] = []
-    before = signal.getsignal(signal.SIGTERM)
-    with draining_signals(asked.append, interrupt=True):
-        signal.raise_signal(signal.SIGTERM)
-        assert asked == [True]
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-        assert signal.getsignal(signal.SIGTERM) is before
-    assert asked == [True, False]
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_signals_that_come_together_are_one_stop_but_ctrl_c_counts_each_time() -> None:
-    """`timeout` sends SIGTERM to the command and to its group; a terminal sends SIGHUP, too."""
-    asked: list[bool] = []
-    clock = VirtualClock()
-    with draining_signals(asked.append, clock=clock):
-        signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGHUP)
-        assert asked == [True]
-        clock.sleep_ns(1_000_000_000)
-        signal.raise_signal(signal.SIGTERM)
-        assert asked == [True, False]
-    asked.clear()
-    with draining_signals(asked.append, clock=clock):
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
-    assert asked == [True, False]
-
-
-def test_signals_ignored_by_nohup_stay_ignored() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        asked: list[bool] = []
-        with draining_signals(asked.append), interrupting_signals():
-            signal.raise_signal(signal.SIGHUP)
-        assert asked == []
-        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_the_command_answers_a_stop_as_it_does_ctrl_c_and_gives_the_handlers_back(
-    number: int,
-) -> None:
-    inherited = signal.signal(number, signal.SIG_DFL)  # under `nohup` the signal is ignored
-    try:
-        with pytest.raises(KeyboardInterrupt), interrupting_signals():
-            signal.raise_signal(number)
-        assert signal.getsignal(number) is signal.SIG_DFL
-    finally:
-        signal.signal(number, inherited)
 
 
 def test_returned_events_of_the_run_carry_the_final_counters(no_leaks: None) -> None:

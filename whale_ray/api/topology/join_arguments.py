@@ -86,9 +86,9 @@ def check_types_known(operator_id: str, how: How, stream: str, known: KnownColum
     if known is None or None in known.values():
         raise mistake(
             operator_id,
-            f"a {how} join makes nulls where no row matches, but the types of the columns of"
-            f" {stream!r} are not known: declare them where they are made, map(…, schema=…), or"
-            " on its source",
+            f"how={how!r} makes nulls where no row matches, but the types of the columns of"
+            f" {stream!r} are not known: declare them where they are made: map(…, schema=…), the"
+            " schema of a process' class, or that of the source",
         )
 
 
