@@ -408,10 +408,9 @@ def test_it_keeps_the_promises_of_a_source(tmp_path: Path) -> None:
     check_source(lambda: folder.source)
 
 
-def test_fewer_instances_watch_the_files_that_each_of_those_before_has_read_last(tmp_path):
+def test_fewer_instances_watch_the_files_that_each_of_those_before_has_read_last() -> None:
     names = [[f"{old}-{number}.csv" for number in range(100)] for old in range(2)]
-    for name in (*names[0], *names[1]):
-        (tmp_path / name).touch()
-    olds = [[[name, 1, 1] for name in read] for read in names]  # of another size than now
-    watched = [name for name, _ in LastRead.divided(olds, 0, 1).changed(str(tmp_path))]
+    olds = [[[name, 1, 1] for name in read] for read in names]
+    found = {name: (0, name) for name in (*names[0], *names[1])}
+    watched = LastRead.divided(olds, (), 0, 1).to_compare(found, found)
     assert sorted(watched) == sorted([*names[0][50:], *names[1][50:]])
