@@ -6,21 +6,40 @@ when other instances went on, and nobody had read them. So a file that appears l
 name, is read as long as the ones after it are remembered, and the memory does not grow.
 
 Each file belongs to one instance, by a hash of its name.
+
+Of the files that are remembered, and of those that were read last, it is also known what they were
+like, so that another file of such a name is not taken for the one that was read.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
-from bisect import insort
-from collections.abc import Iterable, Sequence
-from itertools import zip_longest
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice, zip_longest
 from typing import Any, TypeAlias
 
-__all__ = ["FileKey", "FilesRead", "LastRead", "owner_of"]
+__all__ = [
+    "UNKNOWN",
+    "FileKey",
+    "FilesRead",
+    "LastRead",
+    "Like",
+    "leads_nowhere",
+    "like_of",
+    "owner_of",
+]
 
 FileKey: TypeAlias = tuple[int, str]
 """What files are ordered by: the time of change in ns, 0 if they are ordered by name; the name."""
+
+Like: TypeAlias = tuple[int, int]
+"""What a file is told by from others of its name: size in bytes, time of change in ns."""
+
+UNKNOWN: Like = (-1, 0)
+"""No file is like this."""
 
 _WATCHED_FILES = 100
 
@@ -45,7 +64,7 @@ class FilesRead:
         self._keeps = keeps
         self.floor = floor
         self._remembered: list[FileKey] = []
-        self._names: set[str] = set()
+        self._keys: dict[str, FileKey] = {}
         self._owed = {name: (time_ns, name) for time_ns, name in owed}
         for key in remembered:
             self._remember(key)
@@ -104,13 +123,18 @@ class FilesRead:
 
     def has(self, key: FileKey) -> bool:
         """Return whether a file was read, or counts as read."""
-        if key[1] in self._names:
+        if key[1] in self._keys:
             return True
         return key[1] not in self._owed and self.floor is not None and key <= self.floor
 
     def is_late(self, key: FileKey) -> bool:
         """Return whether a file that has just appeared counts as read, and was not."""
-        return self.has(key) and key[1] not in self._names
+        return self.has(key) and key[1] not in self._keys
+
+    @property
+    def remembered(self) -> Collection[str]:
+        """The names of the files that are remembered."""
+        return self._keys.keys()
 
     @property
     def owed(self) -> frozenset[str]:
@@ -126,66 +150,134 @@ class FilesRead:
         self._owed.pop(name, None)
 
     def add(self, key: FileKey) -> None:
-        """Note that a file was read."""
+        """Note that a file was read, or that one that was read has another time now."""
         self.forget(key[1])
+        before = self._keys.get(key[1])
+        if before == key:
+            return
+        if before is not None:
+            del self._keys[key[1]]
+            del self._remembered[bisect_left(self._remembered, before)]
         self._remember(key)
 
     def _remember(self, key: FileKey) -> None:
         if self.floor is not None and key <= self.floor:
             return
         insort(self._remembered, key)
-        self._names.add(key[1])
+        self._keys[key[1]] = key
         if len(self._remembered) > self._keeps:
             self.floor = self._remembered.pop(0)
-            self._names.discard(self.floor[1])
+            del self._keys[self.floor[1]]
 
 
 class LastRead:
-    """What the files that were read last were like then, to notice those that are others since.
+    """What files were like when they were read, to notice others of their names.
+
+    Those that were read last are known, and those that are remembered, also when they are gone.
 
     Args:
-        files: name, size in bytes and time of change in ns of each, the one read last at the end.
+        files: name, size in bytes and time of change in ns of each, and whether it was told that
+            it is another one; the one read last at the end.
+        remembered: the names that are remembered; maybe of files of which nothing else is known.
     """
 
-    def __init__(self, files: Iterable[tuple[str, int, int]] = ()) -> None:
-        self._files: dict[str, tuple[int, int]] = {}
-        for name, size, mtime_ns in files:
-            self.note(name, size, mtime_ns)
+    def __init__(self, files: Iterable[Sequence[Any]] = (), remembered: Iterable[str] = ()) -> None:
+        self._likes: dict[str, Like] = dict.fromkeys(remembered, UNKNOWN)
+        self._told = set(self._likes)
+        for name, size, mtime_ns, *told in files:  # checkpoints of before have no `told`
+            self.note(name, (size, mtime_ns), told=told == [True])
 
     @classmethod
-    def divided(cls, olds: Iterable[Any], instance: int, parallelism: int) -> LastRead:
+    def divided(
+        cls, olds: Iterable[Any], remembered: Iterable[str], instance: int, parallelism: int
+    ) -> LastRead:
         """Return what one of `parallelism` instances knows from the `to_json` of old ones.
 
         Where they knew more files than one does, those stay that each has read last.
         """
         newest_first = zip_longest(*(reversed(old) for old in olds))
         known = [one for rank in newest_first for one in rank if one is not None]
-        mine = [(n, s, t) for n, s, t in known if owner_of(n, parallelism) == instance]
-        return cls(reversed(mine))
+        mine = [one for one in known if owner_of(one[0], parallelism) == instance]
+        return cls(reversed(mine), remembered)
 
     def to_json(self) -> list[list[Any]]:
         """Return it as values of JSON."""
-        return [[name, *like] for name, like in self._files.items()]
+        return [[name, *like, name in self._told] for name, like in self._likes.items()]
 
-    def note(self, name: str, size: int, mtime_ns: int) -> None:
-        """Note what a file was like that was read."""
-        self._files[name] = size, mtime_ns
-        if len(self._files) > _WATCHED_FILES:
-            del self._files[next(iter(self._files))]
+    def __contains__(self, name: str) -> bool:
+        return name in self._likes
 
-    def changed(self, folder: str) -> list[tuple[str, bool]]:
-        """Return the names of files that are others now, each once, and whether they have grown."""
-        changed: list[tuple[str, bool]] = []
-        for name, (size, mtime_ns) in list(self._files.items()):
-            try:
-                now = os.stat(os.path.join(folder, name))
-            except OSError:
-                del self._files[name]  # moved away
-                continue
-            if (now.st_size, now.st_mtime_ns) != (size, mtime_ns):
-                changed.append((name, now.st_size > size))
-                del self._files[name]
-        return changed
+    def note(self, name: str, like: Like, *, told: bool = False) -> None:
+        """Note what a file is like that was read, or left out.
+
+        Args:
+            name: that of the file.
+            like: what it is like.
+            told: it was left out and counted, so its changes are not told any more.
+        """
+        self._likes.pop(name, None)  # to the end: it is the one read last
+        self._likes[name] = like
+        (self._told.add if told else self._told.discard)(name)
+
+    def trim(self, remembered: Collection[str]) -> None:
+        """Forget the files that were not read last, and are not remembered."""
+        older = list(islice(self._likes, max(0, len(self._likes) - _WATCHED_FILES)))
+        for name in older:
+            if name not in remembered:
+                del self._likes[name]
+                self._told.discard(name)
+
+    def to_compare(self, found: Mapping[str, FileKey], listed: Collection[str] | None) -> list[str]:
+        """Return the names of the files whose likeness is to be looked at now.
+
+        That takes a call for each, so it is not done for all at every look.
+
+        Args:
+            found: the files that are there.
+            listed: the names that were there at the last look; None: this is the first one.
+        """
+        last = set(islice(reversed(self._likes), _WATCHED_FILES))
+        return sorted(
+            name
+            for name in self._likes.keys() & found.keys()
+            if name in last
+            or listed is None
+            or name not in listed
+            or found[name][0] not in (0, self._likes[name][1])  # 0: files are ordered by name
+        )
+
+    def miss(self, found: Collection[str]) -> None:
+        """Note which files are gone, so that it is told if others of their names appear."""
+        self._told.intersection_update(found)
+
+    def replace(self, name: str, now: Like) -> Like | None:
+        """Take what a file is like now; return what it was like, if it is to be told.
+
+        Of a file that was left out, and is still there, further changes are not told.
+        """
+        was = self._likes[name]
+        if was == now:
+            return None
+        self._likes[name] = now
+        if name in self._told:
+            return None
+        self._told.add(name)
+        return was
+
+
+def like_of(path: str) -> Like:
+    """Return what a file is like now.
+
+    Raises:
+        OSError: it is gone, or out of reach.
+    """
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns
+
+
+def leads_nowhere(error: OSError) -> bool:
+    """Return whether a path leads to no file: it is gone, or a link to nothing or to itself."""
+    return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 def owner_of(name: str, parallelism: int) -> int:

@@ -19,7 +19,7 @@ from ..arguments import check_type
 from .base import BadRows, Source, SourceReader
 from .csv_files import CsvSource, csv
 from .files import START_ANEW, PathLike
-from .files_read import FileKey, FilesRead, LastRead, owner_of
+from .files_read import FileKey, FilesRead, LastRead, Like, leads_nowhere, owner_of
 from .growing_folder_reader import GrowingFolderReader
 from .json_lines_files import JsonLinesSource, json_lines
 from .parquet_files import ParquetSource, parquet
@@ -114,7 +114,8 @@ class GrowingFolderSource(Source):
         mine = {name: at for name, at in begun.items() if owner_of(name, parallelism) == instance}
         learnt = own_or_first(context, positions, "columns")
         columns = None if learnt is None else take_schema(dict(learnt))
-        last = LastRead.divided([one.get("last", ()) for one in positions], instance, parallelism)
+        lasts = [one.get("last", ()) for one in positions]
+        last = LastRead.divided(lasts, read.remembered, instance, parallelism)
         empty = [
             name
             for one in positions
@@ -156,14 +157,30 @@ class GrowingFolderSource(Source):
             raise InputError(msg) from error
         return found
 
+    def key(self, name: str, like: Like) -> FileKey:
+        """Return what a file is ordered by."""
+        return (0 if self.order == "name" else like[1]), name
+
     def _key_of(self, entry: os.DirEntry[str]) -> FileKey | None:
-        """Return the key of a file; None for a folder, and for a file that has just vanished."""
+        """Return the key of a file; None for a folder, and for a link that leads to no file.
+
+        A file that is out of reach has one as well, so that it is opened, and refused by name.
+        """
         try:
             if not entry.is_file():
                 return None
             return (0 if self.order == "name" else entry.stat().st_mtime_ns), entry.name
-        except FileNotFoundError:
-            return None
+        except OSError as error:
+            return None if leads_nowhere(error) else self._key_out_of_reach(entry)
+
+    def _key_out_of_reach(self, entry: os.DirEntry[str]) -> FileKey:
+        """Return the key of the link to a file whose own time cannot be told."""
+        if self.order == "name":
+            return 0, entry.name
+        try:
+            return entry.stat(follow_symlinks=False).st_mtime_ns, entry.name
+        except OSError:
+            return 0, entry.name
 
     def of_file(self, name: str) -> Source:
         """Return the source of one file of the folder."""
@@ -186,7 +203,7 @@ def growing_folder(
     """Read the files that appear in a folder, each once; the source has no end.
 
     Files must appear complete: write them under a name that begins with `.` or `_`, then rename
-    them. Files of 0 bytes are looked at again later, folders within the folder are ignored. With
+    them. Files of 0 bytes are looked at again later; folders and links to no file are ignored. With
     several instances, each reads the files that are its own by a hash of the name.
 
     Files that are there are read in their order, and so are those that appear later, if their names
@@ -195,13 +212,14 @@ def growing_folder(
     read late, unless `remember_files` files after it have been read: then it is refused, or, if
     that happens while no job runs, left out.
 
-    A file that cannot be read, that vanishes before it is read, that changes while it is read, that
-    appears too late or that is another after it was read (by size and time of change, of the last
-    100 files, also if it changes while no job runs) fails the job, unless `Topology.source` got
-    `on_bad_rows="drop"`: then it is left out, or its rest, and counted. Files that were read may be
-    moved away; copy a folder with the times of its files, as `cp -p` does. With `order="time"` that
-    is all that tells a file that was read long ago from one that has just come: if its time
-    changes once it is not remembered any more, it is read again.
+    A file that cannot be read or reached, that vanishes before it is read, that changes while it is
+    read, that appears too late or that is another after it was read fails the job, unless
+    `Topology.source` got `on_bad_rows="drop"`: then it is left out, or its rest, and counted. Size
+    and time of change tell another file, of the last 100 at each look, of all remembered as a job
+    begins and if they were gone. Files that were read may be moved away, but others of their names
+    are not read; copy a folder with the times of its files, as `cp -p` does. With `order="time"`
+    that is all that tells a file that was read long ago from one that has just come: if its time
+    changes once it is neither remembered nor one of the last 100, it is read again.
 
     Args:
         path: the folder.
