@@ -189,11 +189,6 @@ RELAYS: tuple[Step, ...] = (
 )
 
 
-def steps_in_code() -> list[str]:
-    """Return the classes that the drawing of a batch's way names."""
-    return [code for *_, code in (*SENDING, *RECEIVING, RING, MIRROR, *RELAYS)]
-
-
 def way_of_a_batch() -> str:
     """Draw what a batch meets from its source to a sink on the same host and on another one."""
     columns = (

@@ -49,14 +49,6 @@ class StateChunk:
             return Batch.concat(self.held)
         return self.held
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of memory that it takes: none if its rows are made when they are asked for."""
-        if callable(self.held):
-            return 0
-        batches = self.held if isinstance(self.held, Sequence) else (self.held,)
-        return sum(batch.nbytes for batch in batches)
-
 
 class Survivor(Protocol):
     """State in memory that goes back to the epoch of its snapshot once its object is gone.

@@ -81,8 +81,8 @@ def end_of_gap(buckets: Any) -> Any:
     return np.int64(found)
 
 
-@kernel(numba.int64(TYPE_PLACE, READ_U64, TYPE_AT), releases_gil=True)
-def scan(place: Any, buckets: Any, slots: Any) -> Any:
+@kernel(numba.int64(READ_U64, TYPE_AT), releases_gil=True)
+def scan(buckets: Any, slots: Any) -> Any:
     """Write the record of each key into `slots`, by virtual node; return their number."""
     count = 0
     for position in range(len(buckets)):

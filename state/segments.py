@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..configs.errors import StateFullError
 from .heap import HeapChunk
 from .images import RecordImages
-from .index import ALIVE, FREE, LIVE, NEXT, STOP
+from .index import FREE, LIVE, NEXT, STOP
 from .log import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Chunk, ChunkLog
 
 __all__ = ["Cleared", "Extent", "ReachedRecords", "RecordChunks", "ranges_of"]
@@ -96,18 +96,6 @@ class RecordChunks:
     def nbytes(self) -> int:
         """Bytes of memory that they take."""
         return sum(extent.chunk.size for extent in self._extents)
-
-    def living(self, links: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        """Return the records that are alive, by their place, int64 (n,).
-
-        Args:
-            links: the words `#link` of all records of the log.
-        """
-        found = [
-            one.first + np.flatnonzero(links[one.first : one.stop] & np.uint64(0xFF) == ALIVE)
-            for one in self
-        ]
-        return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def growth_bytes(self, keys: int) -> int:
         """Return how many bytes of chunks are opened for so many new records, at most."""

@@ -387,7 +387,7 @@ class KeyedStore(StoreValues):
         """
         self._table.finish()
         slots = np.empty(int(self._at[index.USED]), np.int64)
-        slots = slots[: index_kernels.scan(self._place, self._table.buckets, slots)]
+        slots = slots[: index_kernels.scan(self._table.buckets, slots)]
         hashes = self.records["#hash"][slots]
         if nodes is not None:
             wanted = np.zeros(self._virtual_nodes, np.bool_)
@@ -395,10 +395,6 @@ class KeyedStore(StoreValues):
             rows = wanted[virtual_node_of(hashes, self._virtual_nodes)]
             slots, hashes = slots[rows], hashes[rows]
         return slots, hashes
-
-    def living(self) -> Slots:
-        """Return all records by their place: int64 (keys,)."""
-        return self._chunks.living(self.records["#link"])
 
     def reserve(self, keys: int) -> None:
         """Make room in the index for more keys, which may come in the order of their hashes."""

@@ -20,6 +20,7 @@ import psutil
 
 from whale_ray.operators.sinks.held_folders import FolderHold, remove_unless_held
 from whale_ray.spark.java import PROCESS_OPTION
+from whale_ray.testing.hosts.owners import has_ended
 
 _VARIABLE = "WHALE_RAY_TEST_RUN"
 """Inherited by every process that a test starts, so that orphans are found as well."""
@@ -90,14 +91,6 @@ def living(name: str) -> Iterator[psutil.Process]:
             )
             if ours and not has_ended(process):
                 yield process
-
-
-def has_ended(process: psutil.Process) -> bool:
-    """Return whether a process has ended, reaped or not: init may reap an orphan late, or never."""
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def await_ends(processes: Iterable[psutil.Process], timeout_s: float) -> list[psutil.Process]:

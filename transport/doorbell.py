@@ -138,10 +138,10 @@ class Doorbell:
         self.spin_pauses: Final = spin_pauses
 
     @classmethod
-    def private(cls, spin_pauses: int = 0) -> Doorbell:
+    def private(cls) -> Doorbell:
         """Return a doorbell that only this process can use."""
         board = DoorbellBoard.create(1, 0, "private", kind="private")
-        return board.doorbell(0, spin_pauses)
+        return board.doorbell(0)
 
     def ring(self) -> None:
         """Wake the owner if it sleeps, or is about to; callable from any thread."""

@@ -96,11 +96,6 @@ class Retention:
         return self._chunks[-1].stop
 
     @property
-    def held_bytes(self) -> int:
-        """Bytes that are kept, in memory or spilled."""
-        return self.stop - self.first if self._chunks else 0
-
-    @property
     def spilled_bytes(self) -> int:
         """Bytes that are kept in the file."""
         return sum(chunk.stop - chunk.first for chunk in self._chunks if chunk.memory is None)

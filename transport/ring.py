@@ -156,20 +156,6 @@ class RingProducer(SendingEnd):
         result = kernels.put_copy(self._state_address, payload)
         return _SENT if result >= 0 else _REFUSALS[result]
 
-    def put_many(self, payloads: Bytes) -> tuple[Outcome, int]:
-        """Send each row of `payloads`, contiguous uint8 (n, m), as a frame of m bytes.
-
-        Return the outcome of the first row that was not sent (SENT if all were), and how many
-        were sent. The rows become visible together.
-        """
-        count, nbytes = payloads.shape
-        if nbytes > self._limit:
-            return self._beyond_limit(), 0
-        sent = kernels.put_many(self._state_address, payloads)
-        if sent < 0:
-            return _REFUSALS[sent], 0
-        return (_SENT if sent == count else Outcome.BACK_PRESSURED), sent
-
     def _beyond_limit(self) -> Outcome:
         return Outcome.CLOSED if self._closed else Outcome.TOO_LARGE
 
@@ -392,13 +378,6 @@ class RingConsumer(ReceivingEnd):
         """
         length = self._receive(kernels.get_copy(self._state_address_when_free(), target))
         return None if length < 0 else length
-
-    def get_many(self, targets: Bytes) -> int:
-        """Copy frames of m bytes each into the rows of `targets`, uint8 (n, m); return how many.
-
-        Stops early at a frame of another size; raises ValueError if it is the first.
-        """
-        return max(0, self._receive(kernels.get_many(self._state_address_when_free(), targets)))
 
     def _state_address_when_free(self) -> int:
         """Return the address for a call that moves the tail past all frames read so far."""

@@ -208,18 +208,13 @@ class Segment:
             os.close(self._fd)
 
 
-def sweep_stale(job: str | None = None) -> list[str]:
+def sweep_stale() -> list[str]:
     """Remove the named segments whose creator has ended; return their paths, sorted.
 
-    Of one job if `job` is given. Those of other users, and those in use, stay.
+    Those of other users, and those in use, stay.
     """
-    prefix = _NAME_PREFIX if job is None else f"{_NAME_PREFIX}{_clean(job)}-"
-    pattern = re.compile(re.escape(prefix) + (r".+" if job is None else r"\d+-.+"))
-    removed = []
-    for path in sorted(SHM_DIRECTORY.glob(f"{_NAME_PREFIX}*")):
-        if pattern.fullmatch(path.name) and _remove_if_stale(path):
-            removed.append(str(path))
-    return removed
+    found = sorted(SHM_DIRECTORY.glob(f"{_NAME_PREFIX}?*"))
+    return [str(path) for path in found if _remove_if_stale(path)]
 
 
 def _remove_if_stale(path: Path) -> bool:

@@ -20,7 +20,6 @@ from .aggregating_text import AggregatingText, CodedKey, write_aggregating_loop
 from .chain_loops import ChainLoops, LookupTable, LoopVariant, Mode
 from .coded_texts import dictionary_of
 from .loop_arguments import input_arrays, made, passed_by_each, rows_of, taken, types_of_inputs
-from .loop_function import Begin
 
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
@@ -132,12 +131,12 @@ class AggregatingChain(ChainLoops["_AggregatingLoop"]):
             )
         except NotCompilable:
             text = None
-        return _AggregatingLoop(schema, text, self._begin)
+        return _AggregatingLoop(schema, text)
 
 
 class _AggregatingLoop(LoopVariant[AggregatingText]):
-    def __init__(self, schema: Schema, text: AggregatingText | None, begin: Begin) -> None:
-        super().__init__(schema, text, begin)
+    def __init__(self, schema: Schema, text: AggregatingText | None) -> None:
+        super().__init__(schema, text)
         self._codes: list[npt.NDArray[np.int32]] = []
         self._values: dict[int, Column] = {}
         self._selected = np.empty(BLOCK_ROWS, np.uint32)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, T
 from ..transform_bases import Transform
 from .coded_texts import NOT_CODED, KeptForDictionaries
 from .loop_arguments import LoopInputs
-from .loop_function import Begin, LoopFunction, LoopModule, begin_beside, compiled_or_none, is_kept
+from .loop_function import LoopFunction, LoopModule, begin_beside, compiled_or_none, is_kept
 
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
@@ -67,12 +67,12 @@ class LoopVariant(ABC, Generic[SourceT]):
         function: its machine code.
     """
 
-    def __init__(self, schema: Schema, text: SourceT | None, begin: Begin) -> None:
+    def __init__(self, schema: Schema, text: SourceT | None) -> None:
         self.text = text
         self.kept = KeptForDictionaries(NOT_CODED if text is None else text.coded)
         self.names = () if text is None else tuple(schema.names[at] for at in text.columns)
         self.function = LoopFunction(
-            self._make, is_kept=lambda: text is not None and is_kept(text), begin=begin
+            self._make, is_kept=lambda: text is not None and is_kept(text), begin=begin_beside
         )
         self._schema = schema
 
@@ -103,18 +103,15 @@ class ChainLoops(ABC, Generic[VariantT]):
         mode: `auto` compiles once enough rows have come, while they go on by the operators, and
             loads at once what was compiled before; with tables only after more rows than these
             have keys, since they are indexed for the loop first.
-        begin: lets a loop be compiled beside the rows.
     """
 
     def __init__(
         self,
         operators: Sequence[Transform | LookupTable],
         mode: Mode,
-        begin: Begin = begin_beside,
     ) -> None:
         self._operators = tuple(operators)
         self._mode = mode
-        self._begin = begin
         self._tables = [one for one in operators if not isinstance(one, Transform)]
         self._steps: tuple[Step, ...] = ()
         self._rows_seen = 0

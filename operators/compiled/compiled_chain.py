@@ -23,7 +23,6 @@ from .loop_text import LoopText, NothingToCompute, Step, write_loop
 
 if TYPE_CHECKING:
     from ...transport.wire.types import Schema
-    from .loop_function import Begin
 
 __all__ = ["CompiledChain", "Passing", "longest_loop"]
 
@@ -67,12 +66,12 @@ class CompiledChain(ChainLoops["_Variant"]):
         text, _ = longest_loop(
             self._steps, schema, nullable=nullable, has_times=has_times, coded=coded
         )
-        return _Variant(schema, text, self._begin)
+        return _Variant(schema, text)
 
 
 class _Variant(LoopVariant[LoopText]):
-    def __init__(self, schema: Schema, text: LoopText | None, begin: Begin) -> None:
-        super().__init__(schema, text, begin)
+    def __init__(self, schema: Schema, text: LoopText | None) -> None:
+        super().__init__(schema, text)
         self._by_place: list[npt.NDArray[Any]] | None = None
 
     def signature(self, text: LoopText) -> tuple[Any, ...]:

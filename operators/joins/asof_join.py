@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ..windows.durations import describe_ns
-from .equi_join import EquiJoin
-from .join import LATE_LEFT, LATE_RIGHT, MAIN
+from .join import JoinOfStreams
 
 if TYPE_CHECKING:
-    from ...transport.wire.types import Schema
     from ..process import CoProcess
 
 __all__ = ["AsOfJoin", "Strategy"]
@@ -20,7 +17,7 @@ Strategy: TypeAlias = Literal["backward", "forward", "nearest"]
 
 
 @dataclass(frozen=True)
-class AsOfJoin(EquiJoin):
+class AsOfJoin(JoinOfStreams):
     """A join of each left row with the right row next to it in event time; a payload.
 
     Attributes:
@@ -54,12 +51,6 @@ class AsOfJoin(EquiJoin):
         """What is kept for each key, in words."""
         latest = ("the latest right row",) if self.looks_back else ()
         return (*latest, *(("left rows that wait",) if self.looks_ahead else ()))
-
-    def output_schemas(self, inputs: tuple[Schema | None, ...]) -> Mapping[str, Schema | None]:
-        """Return the columns of each output, as far as they are known; raise as `output_schema`."""
-        left, right = inputs
-        main = None if left is None or right is None else self.output_schema(left, right)
-        return {MAIN: main, LATE_LEFT: left, LATE_RIGHT: right}
 
     def describe(self) -> str:
         """Return the label that `explain` prints."""

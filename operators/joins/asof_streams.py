@@ -106,15 +106,6 @@ class JoinAsOf(QueuedJoin):
         )
         self._free()
 
-    @property
-    def state_bytes(self) -> int:
-        """Bytes that kept rows and keys take."""
-        return (
-            self._taken_bytes
-            + self._spilled_bytes
-            + (0 if self._store is None else self._store.nbytes)
-        )
-
     # -- saving and moving --------------------------------------------------------------------
 
     def _load_side(self, side: int, rows: Batch) -> None:

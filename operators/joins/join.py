@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..windows.durations import describe_ns
-from ..windows.grouping import WINDOW_END, WINDOW_START
+from ..windows.grouping import WINDOW_END, WINDOW_START, bounds_type
 from ..windows.specifications import SessionWindow, TimeWindow
 from .equi_join import EquiJoin
 from .interval import TimeInterval
@@ -16,14 +16,25 @@ if TYPE_CHECKING:
     from ...transport.wire.types import DataType, Schema
     from ..process import CoProcess
 
-__all__ = ["LATE_LEFT", "LATE_RIGHT", "MAIN", "OUTPUTS", "Join"]
+__all__ = ["LATE_LEFT", "LATE_RIGHT", "MAIN", "OUTPUTS", "Join", "JoinOfStreams"]
 
 MAIN, LATE_LEFT, LATE_RIGHT = OUTPUTS = ("main", "late_left", "late_right")
 """The outputs: joined rows, and the rows of each side that came too late."""
 
 
 @dataclass(frozen=True)
-class Join(EquiJoin):
+class JoinOfStreams(EquiJoin):
+    """What joins of two streams share: rows of either side may come too late."""
+
+    def output_schemas(self, inputs: tuple[Schema | None, ...]) -> Mapping[str, Schema | None]:
+        """Return the columns of each output, as far as they are known; raise as `output_schema`."""
+        left, right = inputs
+        main = None if left is None or right is None else self.output_schema(left, right)
+        return {MAIN: main, LATE_LEFT: left, LATE_RIGHT: right}
+
+
+@dataclass(frozen=True)
+class Join(JoinOfStreams):
     """A join of rows near in event time; calling it makes the operator, so it is a payload.
 
     Attributes:
@@ -46,21 +57,7 @@ class Join(EquiJoin):
         """See `EquiJoin.window_columns`."""
         if not self.has_window_columns:
             return {}
-        return dict.fromkeys((WINDOW_START, WINDOW_END), self.window_type)
-
-    @property
-    def window_type(self) -> DataType:
-        """The type of `window_start` and `window_end`."""
-        from ...transport.wire.types import DataType
-
-        zone = self.time_zone
-        return DataType.parse("timestamp[us]" if zone is None else f"timestamp[us, tz={zone}]")
-
-    def output_schemas(self, inputs: tuple[Schema | None, ...]) -> Mapping[str, Schema | None]:
-        """Return the columns of each output, as far as they are known; raise as `output_schema`."""
-        left, right = inputs
-        main = None if left is None or right is None else self.output_schema(left, right)
-        return {MAIN: main, LATE_LEFT: left, LATE_RIGHT: right}
+        return dict.fromkeys((WINDOW_START, WINDOW_END), bounds_type(self.time_zone))
 
     def describe(self) -> str:
         """Return the label that `explain` prints."""

@@ -52,11 +52,6 @@ class SpanJoin(StreamJoin):
     def _kept_rows(self) -> int:
         return self._rows_kept
 
-    @property
-    def state_bytes(self) -> int:
-        """Bytes that the kept rows take."""
-        return self._taken_bytes + self._spilled_bytes
-
     def dump(self, nodes: Int64s) -> Iterator[Batch]:
         """Return the kept rows of each side, after an empty batch with the columns of its input."""
         virtual_nodes = self._context.virtual_nodes

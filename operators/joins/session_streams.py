@@ -71,15 +71,6 @@ class JoinSessions(QueuedJoin):
         yield from self._end(watermark_ns - self._join.allowed_lateness_ns, out)
         self._watermark_ns = watermark_ns
 
-    @property
-    def state_bytes(self) -> int:
-        """Bytes that kept rows and sessions take."""
-        return (
-            self._taken_bytes
-            + self._spilled_bytes
-            + (0 if self._pool is None else self._pool.nbytes)
-        )
-
     # -- saving and moving --------------------------------------------------------------------
 
     def _load_side(self, side: int, rows: Batch) -> None:

@@ -11,7 +11,16 @@ from .specifications import SessionWindow, TimeWindow, WindowSpecification
 if TYPE_CHECKING:
     from ...transport.wire.types import DataType, Field, Schema
 
-__all__ = ["LATE", "MAIN", "OUTPUTS", "SLICE", "WINDOW_END", "WINDOW_START", "WindowedGrouping"]
+__all__ = [
+    "LATE",
+    "MAIN",
+    "OUTPUTS",
+    "SLICE",
+    "WINDOW_END",
+    "WINDOW_START",
+    "WindowedGrouping",
+    "bounds_type",
+]
 
 MAIN, LATE = OUTPUTS = ("main", "late")
 """The outputs: results, and the rows that came too late for all of their windows."""
@@ -21,6 +30,14 @@ SLICE = "#slice"
 
 WINDOW_START = "window_start"
 WINDOW_END = "window_end"
+
+
+def bounds_type(time_zone: str | None) -> DataType:
+    """Return the type of `window_start` and `window_end` over event time of a zone."""
+    from ...transport.wire.types import DataType
+
+    zone = "" if time_zone is None else f", tz={time_zone}"
+    return DataType.parse(f"timestamp[us{zone}]")
 
 
 @dataclass(frozen=True)
@@ -51,14 +68,6 @@ class WindowedGrouping:
         """Whether windows are of processing time."""
         return isinstance(self.window, TimeWindow) and self.window.by_clock
 
-    @property
-    def window_type(self) -> DataType:
-        """The type of `window_start` and `window_end`."""
-        from ...transport.wire.types import DataType
-
-        zone = self.time_zone
-        return DataType.parse("timestamp[us]" if zone is None else f"timestamp[us, tz={zone}]")
-
     def window_fields(self, schema: Schema) -> list[Field]:
         """Return the columns for the bounds of windows, with which a result begins.
 
@@ -72,7 +81,7 @@ class WindowedGrouping:
             msg = f"group_by names column {missing[0]!r}; there are {', '.join(schema.names)}"
             raise ExpressionError(msg)
         names = (WINDOW_START, WINDOW_END) if self.has_window_columns else ()
-        return [Field(name, self.window_type) for name in names]
+        return [Field(name, bounds_type(self.time_zone)) for name in names]
 
     def describe_window(self) -> list[str]:
         """Return what `explain` says of the window."""

@@ -33,15 +33,10 @@ class EpochAligner:
     def __init__(self, producers: Sequence[Collection[int]]) -> None:
         self._open = [set(numbers) for numbers in producers]
         self._marked: list[set[int]] = [set() for _ in producers]
-        self._last = 0
+        self._last = 0  # the latest that was passed on or forgotten: its markers are ignored
 
         self.epoch: int | None = None
         """The epoch that is being aligned."""
-
-    @property
-    def last(self) -> int:
-        """The latest epoch that was passed on or forgotten; its markers are ignored, 0 if none."""
-        return self._last
 
     def waits(self, ring: int) -> bool:
         """Whether a ring has come to the marker, so that nothing may be read from it."""
@@ -55,11 +50,6 @@ class EpochAligner:
     def aligned(self) -> bool:
         """Whether all rings have come to the marker, so that the snapshot is due."""
         return self.epoch is not None and all(map(self._has_arrived, range(len(self._open))))
-
-    @property
-    def ended(self) -> bool:
-        """Whether all producers have ended."""
-        return not any(self._open)
 
     def row(self, ring: int, producer: int) -> None:
         """Check a frame of rows.

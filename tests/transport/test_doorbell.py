@@ -22,24 +22,28 @@ def never() -> bool:
     return False
 
 
+def spinning(spin_pauses: int) -> Doorbell:
+    return DoorbellBoard.create(1, 0, "private", kind="private").doorbell(0, spin_pauses)
+
+
 def is_sleeping(doorbell: Doorbell) -> bool:
     return bool(doorbell._words[1])
 
 
 def test_no_sleep_while_there_is_work():
-    doorbell = Doorbell.private(spin_pauses=50)
+    doorbell = spinning(50)
     assert doorbell.wait(FOREVER_NS, lambda: True)
     assert not is_sleeping(doorbell)
 
 
 def test_work_that_comes_during_the_spin_ends_it():
     answers = iter([False, True])
-    assert Doorbell.private(spin_pauses=50).wait(FOREVER_NS, lambda: next(answers))
+    assert spinning(50).wait(FOREVER_NS, lambda: next(answers))
 
 
 def test_work_that_comes_before_the_sleep_prevents_it():
     answers = iter([False, False, True])
-    doorbell = Doorbell.private(spin_pauses=50)
+    doorbell = spinning(50)
     assert doorbell.wait(FOREVER_NS, lambda: next(answers))
     assert not is_sleeping(doorbell)
     assert Doorbell.private().wait(FOREVER_NS, lambda: True)
@@ -66,7 +70,7 @@ def test_the_time_is_up():
 
 @pytest.mark.parametrize("spin_pauses", [0, 50])
 def test_a_ring_during_the_turn_ends_the_rest(spin_pauses):
-    doorbell = Doorbell.private(spin_pauses)
+    doorbell = spinning(spin_pauses)
     turns = []
 
     def turn() -> int:
@@ -129,7 +133,7 @@ def test_a_sleeper_is_woken_through_another_mapping():
 
 def test_two_threads_hand_over_in_turns():
     """Each step needs a wake-up of the other side: a lost one would stop the test."""
-    first, second = Doorbell.private(), Doorbell.private(spin_pauses=20)
+    first, second = Doorbell.private(), spinning(20)
     turn = [0]
     rounds = 2000
 

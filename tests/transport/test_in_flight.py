@@ -10,7 +10,7 @@ from whale_ray.transport.doorbell import Doorbell
 from whale_ray.transport.in_flight import InFlightLimit, RingProgress
 from whale_ray.transport.inproc import create_inproc_ring
 from whale_ray.transport.mirror import RingTap
-from whale_ray.transport.shm import create_ring
+from whale_ray.transport.shm import attach_ring, create_ring
 
 MS = 1_000_000
 TARGET_NS = 10 * MS
@@ -169,7 +169,8 @@ def test_the_limit_can_be_lifted(ring):
 
 def test_the_reader_rings_once_half_of_the_limit_is_read():
     doorbell = Doorbell.private()
-    producer, (consumer,) = create_inproc_ring(1 << 20, 1, "test", producer_doorbell=doorbell)
+    producer, handle = create_ring(1 << 20, 1, "test", "limited")
+    consumer = attach_ring(handle, 0, doorbell)
     producer.limit_in_flight(8 * 1024)
     while _put(producer) is Outcome.SENT:
         pass

@@ -1,11 +1,9 @@
-"""A batch with its destinations, the message for one worker, and the share of one instance."""
+"""The message for one worker, and the share of one instance."""
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...configs.errors import CorruptedMessageError
 from .batch import Batch
@@ -15,26 +13,6 @@ from .types import Schema
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-
-
-class Everyone(enum.Enum):
-    """The destination that stands for every instance of a stream."""
-
-    ALL = "all"
-
-    def __repr__(self) -> str:
-        return "ALL"
-
-
-ALL: Final = Everyone.ALL
-
-
-@dataclass(frozen=True, slots=True)
-class BatchTuple:
-    """Rows and the instances that they are for: the paper's (data item, destination ids)."""
-
-    batch: Batch
-    destinations: tuple[int, ...] | Everyone
 
 
 class AddressedTuple(NamedTuple):

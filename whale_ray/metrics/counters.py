@@ -161,6 +161,7 @@ class TransportMetrics:
         busy_ns: time spent in the operator's own code.
         counters: what is counted of every channel.
         own: what the operator counts itself.
+        stale: messages of earlier attempts that a receiver dropped.
     """
 
     transport: str
@@ -173,6 +174,7 @@ class TransportMetrics:
     busy_ns: int
     counters: ChannelStatistics
     own: Mapping[str, int]
+    stale: int = 0
 
 
 @dataclass(frozen=True)

@@ -212,10 +212,6 @@ class SwitchVertex:
         retained = self.received if self._floors is None else self.retain_from
         return min([self.received, retained, *self.serves.values()])
 
-    def release(self) -> None:
-        """Release all bytes that no vertex needs: the tail of the ring moves to the floor."""
-        self.held_from = max(self.held_from, self.floor)
-
     def produce(self, nbytes: int) -> None:
         """Count bytes that the source has produced; ValueError unless this is the root."""
         if self.name != self._root:

@@ -199,11 +199,11 @@ class EdgeWriter:
         copies: dict[int, Batch] = {}  # pieces of one slice share its batch
         for queue in self._queues:
             for item in queue.waiting:
-                if isinstance(item, WaitingRows) and not item.batch.owned:
-                    shared = item.batch
+                if isinstance(item, WaitingRows) and not item.piece.batch.owned:
+                    shared = item.piece.batch
                     if id(shared) not in copies:
                         copies[id(shared)] = shared.copy()
-                    item.batch = copies[id(shared)]
+                    item.piece.batch = copies[id(shared)]
 
     def pump(self, now_ns: int) -> bool:
         """Send what is due and what the rings have room for; return whether anything was sent."""
@@ -288,13 +288,13 @@ class EdgeWriter:
                 lambda buffer: self._encode_marker(buffer, ring, item),
             )
             return self._accepted(outcome)
-        schema = item.batch.schema
+        schema = item.piece.batch.schema
         if schema.schema_id not in ring.schemas_sent and not self._put_schema(ring, schema):
             return False
         outcome = ring.channel.put(item.size, lambda buffer: self._encode_rows(buffer, ring, item))
         if not self._accepted(outcome):
             return False
-        self._rows_sent += item.rows
+        self._rows_sent += item.piece.rows
         self._messages_sent += 1
         self._bytes_sent += item.size
         return True
@@ -363,6 +363,7 @@ class EdgeWriter:
         }
         if rows.destinations is not None:
             fields["destinations"] = rows.destinations
-        if rows.indices is None:
-            return codec.encode_into(buffer, rows.batch, **fields)
-        return codec.encode_gather_into(buffer, rows.batch, rows.indices, **fields)
+        batch, indices = rows.piece.batch, rows.piece.indices
+        if indices is None:
+            return codec.encode_into(buffer, batch, **fields)
+        return codec.encode_gather_into(buffer, batch, indices, **fields)

@@ -9,7 +9,7 @@ parallelism.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from ..configs.errors import UsageError
 from ..metrics.counters import InstanceMetrics
@@ -19,7 +19,6 @@ from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
 
 __all__ = ["Predecessors", "counts_of", "restore_counts"]
 
-T = TypeVar("T")
 _COUNTERS = ("rows_in", "rows_out", "rows_late")
 _COUNTERS_BY_NAME = ("side_rows_out", "rows_dropped")
 

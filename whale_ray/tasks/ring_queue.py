@@ -75,17 +75,11 @@ class WaitingRows:
     `destinations` is None where the rows are for all instances that read the ring.
     """
 
-    batch: Batch
-    indices: npt.NDArray[np.int64] | None
+    piece: Piece
     destinations: Destinations | None
     size: int
     sequence: int
     watermark_ns: int
-
-    @property
-    def rows(self) -> int:
-        """How many they are."""
-        return self.batch.num_rows if self.indices is None else len(self.indices)
 
 
 @dataclass(slots=True)
@@ -129,11 +123,7 @@ class RingQueue:
     ) -> None:
         """Queue rows in one message for each of `messages`, which tell whom it is for."""
         for destinations in messages:
-            self.waiting.append(
-                WaitingRows(
-                    piece.batch, piece.indices, destinations, size, self.sequence, watermark_ns
-                )
-            )
+            self.waiting.append(WaitingRows(piece, destinations, size, self.sequence, watermark_ns))
         self.sequence += piece.rows
 
     def mark(self, watermark_ns: int) -> None:

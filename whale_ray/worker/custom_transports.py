@@ -140,6 +140,7 @@ class CustomTransports:
                 busy_ns=receiver.busy_ns,
                 counters=receiver.statistics(),
                 own=receiver.operator_statistics(),
+                stale=receiver.stale,
             )
             for streams, receiver in self.receivers
         )

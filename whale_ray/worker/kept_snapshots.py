@@ -6,7 +6,7 @@ Of other state they are what was handed to be written: batches that never change
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from ..operators.snapshots import OperatorSnapshot
@@ -71,14 +71,3 @@ class KeptSnapshots:
             return {}
         ended = {key: one for key, (since, one) in self._ended.items() if since <= epoch}
         return ended | self._epochs[epoch]
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all chunks that are kept; a chunk of several epochs counts once."""
-        chunks = {id(one.held): one.held_bytes for kept in self._all() for one in kept.chunks}
-        return sum(chunks.values())
-
-    def _all(self) -> Iterator[OperatorSnapshot]:
-        yield from (one for _, one in self._ended.values())
-        for kept in self._epochs.values():
-            yield from kept.values()

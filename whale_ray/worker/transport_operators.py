@@ -76,7 +76,6 @@ class ReceiverOperator:
         self._now_ns = 0
         self._silent_since_ns: int | None = None
         self._received = -1
-        self._kept_bytes_max = KEPT_BYTES_MAX
         self._kept: dict[int, deque[Bytes]] = {}  # by stream; none is empty
         self._kept_bytes = 0
 
@@ -120,9 +119,9 @@ class ReceiverOperator:
         self._channel.release_buffer(frame)
         self._kept.setdefault(stream, deque(maxlen=_KEPT_FRAMES_MAX)).append(data)
         self._kept_bytes += data.nbytes
-        if self._kept_bytes > self._kept_bytes_max:
+        if self._kept_bytes > KEPT_BYTES_MAX:
             self._readers[stream].give_up_epoch(
-                f"{self._channel.name} had to keep more than {self._kept_bytes_max:,} bytes behind"
+                f"{self._channel.name} had to keep more than {KEPT_BYTES_MAX:,} bytes behind"
                 " the marker of one sender while others had not sent theirs"
             )
 

@@ -25,8 +25,8 @@ __all__ = ["clock_seconds", "instant_seconds", "midnight_seconds", "offset_secon
 Seconds: TypeAlias = npt.NDArray[np.int64]
 
 _CYCLE_S = 146_097 * 86_400
-_FIRST_YEAR, _RULES_YEAR, _LAST_YEAR = 1800, 2100, 2500
-_FIRST_S, _LAST_S = -5_364_662_400, 16_725_225_600  # the beginnings of the first and last
+_RULES_YEAR, _LAST_YEAR = 2100, 2500
+_FIRST_S, _LAST_S = -5_364_662_400, 16_725_225_600  # the beginnings of 1800 and of the last year
 _FIXED = re.compile(r"([+-])(\d\d):?(\d\d)(?::(\d\d))?")
 
 

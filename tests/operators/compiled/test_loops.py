@@ -21,7 +21,7 @@ from tests.operators.compiled.compiled_cases import (
     trees,
 )
 from whale_ray.configs.errors import ExpressionError
-from whale_ray.operators.compiled import loop_text
+from whale_ray.operators.compiled import chain_loops, loop_text
 from whale_ray.operators.compiled.compiled_chain import CompiledChain, longest_loop
 from whale_ray.operators.compiled.loop_text import write_loop
 from whale_ray.operators.expressions import functions as F  # noqa: N812 - as in PySpark
@@ -262,8 +262,9 @@ def test_a_loop_that_nulls_make_shorter_leaves_the_later_operators_alone(
 def test_auto_compiles_once_a_million_rows_have_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whale_ray.transport.generated.is_kept", lambda text: False)
     begun: list[Callable[[], None]] = []
+    monkeypatch.setattr(chain_loops, "begin_beside", begun.append)
     condition = FilterExpression(col("n") % 7 == lit(1).cast("int"))
-    chain = CompiledChain([condition], "auto", begun.append)
+    chain = CompiledChain([condition], "auto")
     assert chain.pass_through(_rows(1 << 20)) is None and not begun
     assert [chain.pass_through(_rows(10)) for _ in range(2)] == [None, None]
     (compile_it,) = begun

@@ -41,7 +41,7 @@ TYPES = {
     "z": ("timestamp[us]", "timestamp_ntz"),
 }
 _D = decimal.Decimal
-_NAN, _INF = math.nan, math.inf
+_NAN = math.nan
 
 
 def _time(*parts: Any) -> datetime.datetime:

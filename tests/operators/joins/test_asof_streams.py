@@ -181,6 +181,7 @@ def test_a_row_is_answered_as_soon_as_nothing_nearer_can_come(strategy):
 def test_an_hour_of_rows_leaves_only_what_may_still_match(strategy):
     process = JoinAsOf(join_of(("string",), strategy, 20 * SECOND))
     sizes: list[int] = []
+    budget = StateBudget()
     batches = []
     for at in range(3600):
         # Keys come, are busy for a few seconds, and never come again.
@@ -191,10 +192,9 @@ def test_an_hour_of_rows_leaves_only_what_may_still_match(strategy):
 
     def measured(watermark_ns, out):
         original(watermark_ns, out)
-        sizes.append(process.state_bytes)
+        sizes.append(budget.used_by("join") + budget.spilled_by("join"))
 
     process.on_watermark = measured
-    budget = StateBudget()
     drive(process, batches, ("string",), budget)
     assert max(sizes[1200:]) <= max(sizes[:1200])
     assert budget.used_bytes <= 1 << 10  # the empty index of keys

@@ -107,7 +107,8 @@ def drive(process, batches, types=("int32",), budget=None, *, empties=False) -> 
     """Hand over batches, each with the watermark behind it, then the end."""
     out = Emitted()
     context = instance_context(operator_id="join")
-    process.open(dataclasses.replace(context, state_budget=budget or StateBudget()))
+    budget = budget or StateBudget()
+    process.open(dataclasses.replace(context, state_budget=budget))
     schemas = schemas_of(types)
     number = 0
     for events, watermark_ns in batches:
@@ -125,7 +126,7 @@ def drive(process, batches, types=("int32",), budget=None, *, empties=False) -> 
             out.watermark_ns = watermark_ns
     process.close(out)
     # What is left with `empties` are the first indexes of stores and rows, none of it for rows.
-    assert process.state_bytes <= (1 << 20 if empties else 0)
+    assert budget.used_by("join") + budget.spilled_by("join") <= (1 << 20 if empties else 0)
     return out
 
 
@@ -289,13 +290,13 @@ def test_an_hour_of_rows_leaves_nothing_behind(within):
         for at in range(3600)
     ]
     original = process.on_watermark
+    budget = StateBudget()
 
     def measured(watermark_ns, out):
         original(watermark_ns, out)
-        sizes.append(process.state_bytes)
+        sizes.append(budget.used_by("join") + budget.spilled_by("join"))
 
     process.on_watermark = measured
-    budget = StateBudget()
     drive(process, batches, ("string",), budget)
     assert max(sizes[100:]) <= max(sizes[:100])
     assert budget.used_bytes == 0

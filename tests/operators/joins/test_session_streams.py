@@ -67,13 +67,14 @@ def test_an_hour_of_rows_leaves_nothing_behind():
         if at % 20 < 12
     ]
     original = process.on_watermark
+    budget = StateBudget()
 
     def measured(watermark_ns, out):
         original(watermark_ns, out)
-        sizes.append(process.state_bytes)
+        sizes.append(budget.used_by("join") + budget.spilled_by("join"))
 
     process.on_watermark = measured
-    out = drive(process, batches, ("string",), StateBudget(), empties=True)
+    out = drive(process, batches, ("string",), budget, empties=True)
     assert max(sizes[1200:]) <= max(sizes[:1200])
     assert len(out.rows) == 180 * (12 * 12 + 12)
 

@@ -52,7 +52,6 @@ def joined(join: Any, budget: StateBudget) -> tuple[Emitted, int]:
     for left, right in zip(batches(LEFT, 1), rights, strict=True):
         hand_over(process, left, right, out)
         spilled = max(spilled, budget.spilled_by("join"))
-        assert process.state_bytes >= budget.spilled_by("join")
         assert budget.used_bytes <= budget.limit_bytes
     process.on_watermark(ROWS * MS // 20, out)
     out.watermark_ns = ROWS * MS // 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,8 +55,5 @@ def test_other_errors_pass_through() -> None:
     def convert(some: Sequence[int]) -> None:
         raise ZeroDivisionError
 
-    try:
+    with pytest.raises(ZeroDivisionError):
         next(separate([1], convert, (RejectedError,)))
-    except ZeroDivisionError:
-        return
-    raise AssertionError

@@ -73,7 +73,8 @@ class Participant:
         self.tasks = [worker * TASKS + n for n in range(TASKS if stage == 0 else 1)]
         producers = TASKS if stage == 1 else 1
         numbers = [[w * producers + n for n in range(producers)] for w in range(WORKERS)]
-        self.aligner = EpochAligner(numbers if self.inputs else [])
+        self.producers = numbers if self.inputs else []
+        self.aligner = EpochAligner(self.producers)
         part = Part() if part is None else part
         starts = {} if stage else dict.fromkeys(self.tasks, 0)
         self.positions = starts | part.positions
@@ -83,6 +84,7 @@ class Participant:
         self.producing = set(self.tasks)
         self.marker: Marker | None = None
         self.behind = job.base_epoch
+        self.forgotten = 0
         self.ended = self.stopped = False
 
     def turn(self, chance: random.Random) -> None:
@@ -128,7 +130,11 @@ class Participant:
             self.aligner.end(number, producer)
         if self.aligner.aligned and self.marker is not None:
             self.snapshot(self.marker._replace(epoch=self.aligner.pass_on()))
-        if self.aligner.ended:
+        if not any(
+            self.aligner.is_open(ring, one)
+            for ring, numbers in enumerate(self.producers)
+            for one in numbers
+        ):
             self._finish(self.tasks[0])
 
     def _take(self, row: Row) -> None:
@@ -163,13 +169,14 @@ class Participant:
 
     def begin(self, command: InjectMarker) -> None:
         """Let the tasks of a source emit the marker, unless it comes too late."""
-        newest = self.aligner.last if self.marker is None else self.marker.epoch
+        newest = self.forgotten if self.marker is None else self.marker.epoch
         if self.stage == 0 and not self.ended and command.epoch > max(newest, self.behind):
             self.marker = Marker(command.epoch, command.stop)
 
     def forget(self, epoch: int) -> None:
         """Give the alignment of an epoch up."""
         self.aligner.forget(epoch)
+        self.forgotten = max(self.forgotten, epoch)
         if self.stage == 0 and self.marker is not None and self.marker.epoch <= epoch:
             self.marker = None
 

@@ -30,9 +30,7 @@ from whale_ray.transport.wire.codec import (
 )
 from whale_ray.transport.wire.header import NO_WATERMARK
 from whale_ray.transport.wire.messages import (
-    ALL,
     AddressedTuple,
-    BatchTuple,
     MarkerMessage,
     SchemaMessage,
     WatermarkMessage,
@@ -265,7 +263,6 @@ def test_a_message_to_all_is_whole_for_everyone():
     shares = list(message.addressed([4, 1]))
     assert shares == [AddressedTuple(4, message.batch), AddressedTuple(1, message.batch)]
     assert not list(received(golden_batch().slice(0, 0)).addressed([4]))
-    assert repr(BatchTuple(message.batch, ALL).destinations) == "ALL"
 
 
 def test_views_are_read_only_and_their_base_is_the_frame():

@@ -214,7 +214,8 @@ def test_bytes_that_are_no_schema(cut):
 
 def test_types_need_neither_numba_nor_arrow():
     code = (
-        "import sys; from whale_ray.transport.wire import Schema; Schema.of(a='int8').schema_id; "
+        "import sys; from whale_ray.transport.wire.types import Schema; "
+        "Schema.of(a='int8').schema_id; "
         "assert not {'numba', 'pyarrow'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

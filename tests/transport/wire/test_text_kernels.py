@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from whale_ray.transport.wire import Batch
+from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.text_kernels import (
     FITTING,
     MISPLACED,

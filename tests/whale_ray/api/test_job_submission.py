@@ -23,6 +23,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.whale_ray.mileage_fares import expected_fares
+
 pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 WHALE_RAY = [sys.executable, "-m", "whale_ray.cli.main"]
@@ -161,13 +163,6 @@ def jobs_on(cluster: Cluster) -> str:
     listed = run(cluster, [*WHALE_RAY, "list", "--address", address])
     assert listed.returncode == 0, listed.stderr
     return listed.stdout
-
-
-def expected_fares() -> dict[str, int]:
-    cents: dict[str, int] = {}
-    for i in range(1, 500, 2):
-        cents[f"cab{i % 7}"] = cents.get(f"cab{i % 7}", 0) + 300 + 2 * i
-    return cents
 
 
 def test_a_submitted_script_runs_with_the_modules_beside_it(cluster: Cluster) -> None:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import whale_ray as whale
+from tests.whale_ray.mileage_fares import expected_fares
 from whale_ray.api.job import Job, JobRunner
 from whale_ray.cli.main import main
 from whale_ray.configs.describing import describe_settings
@@ -53,14 +54,6 @@ def error_of(words: list[str], code: int, capsys: pytest.CaptureFixture[str]) ->
     assert printed.out == ""
     assert printed.err.startswith("whale-ray: ") and printed.err.count("\n") == 1
     return printed.err.removeprefix("whale-ray: ").rstrip("\n")
-
-
-def fares() -> dict[str, int]:
-    """Return what the user's topology computes, without whale-ray."""
-    cents: dict[str, int] = {}
-    for i in range(1, 500, 2):
-        cents[f"cab{i % 7}"] = cents.get(f"cab{i % 7}", 0) + 300 + 2 * i
-    return cents
 
 
 # --- what is asked of the command itself ---
@@ -296,7 +289,7 @@ def test_run_runs_a_topology_that_uses_the_module_beside_it(
     assert main(["run", MILEAGE, *options.split()]) == 0
     assert capsys.readouterr().out == f"out: 7 rows in {folder / 'out'}\n"
     found = pq.read_table("out").to_pylist()
-    assert {row["cab"]: row["cents"] for row in found} == fares()
+    assert {row["cab"]: row["cents"] for row in found} == expected_fares()
 
 
 def test_the_end_of_a_run_as_json(folder: Path, capsys: Any) -> None:

@@ -14,9 +14,9 @@ import cloudpickle
 import pyarrow as pa
 import pytest
 
+from tests.whale_ray.exchange.source_tables import table_of
 from whale_ray.configs.settings import Settings
 from whale_ray.errors import InputError, UsageError
-from whale_ray.operators.sources import Source
 from whale_ray.ray_bridge import connect_ray, ray_dataset_sink, ray_dataset_source, to_ray_dataset
 from whale_ray.ray_bridge.blocks import FileSource, ObjectSource
 from whale_ray.ray_bridge.dataset import HandoverSink, RayDatasetResult
@@ -44,13 +44,6 @@ EVERY_TYPE = pa.table(
         "money": pa.array(["12.34", None, "-0.01"]).cast(pa.decimal128(20, 2)),
     }
 )
-
-
-def table_of(source: Source, instance: int = 0, parallelism: int = 1) -> pa.Table:
-    batches = [batch.to_arrow() for batch in read_all(source, instance, parallelism)]
-    schema = source.schema()
-    assert schema is not None
-    return pa.Table.from_batches(batches, schema.to_arrow())
 
 
 # Sessions.

@@ -20,6 +20,7 @@ from tests.whale_ray.applications.ride_hailing.test_ride_hailing_runs import (
     RideFiles,
     assert_equal_answers,
 )
+from tests.whale_ray.exchange.source_tables import table_of
 from tests.whale_ray.spark import spark_rows as rows
 from whale_ray.cli.main import main
 from whale_ray.configs.settings import Settings, SparkSettings
@@ -40,7 +41,7 @@ from whale_ray.spark import (
     stop_session,
     to_spark,
 )
-from whale_ray.testing import instance_context, read_all, write_all
+from whale_ray.testing import instance_context, write_all
 from whale_ray.transport.wire.batch import Batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
@@ -55,13 +56,6 @@ def spark(session: RaySession) -> Iterator[Any]:
     started = start_session("tests", settings, session)
     yield started
     stop_session(started)
-
-
-def table_of(source: Source, instance: int = 0, parallelism: int = 1) -> pa.Table:
-    batches = [batch.to_arrow() for batch in read_all(source, instance, parallelism)]
-    schema = source.schema()
-    assert schema is not None
-    return pa.Table.from_batches(batches, schema.to_arrow())
 
 
 def read(frame: Any, cluster: bool) -> pa.Table:

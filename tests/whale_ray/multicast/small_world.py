@@ -156,7 +156,9 @@ class World:
             parent.child_read(name, vertex.received)
 
     def release(self) -> None:
-        self.chance.choice(list(self.vertices.values())).release()
+        """Give back what no vertex needs, as the ring's owner does."""
+        vertex = self.chance.choice(list(self.vertices.values()))
+        vertex.held_from = max(vertex.held_from, vertex.floor)
 
     def acknowledge(self) -> None:
         vertex = self.chance.choice(list(self.vertices.values()))

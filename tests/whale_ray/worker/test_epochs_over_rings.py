@@ -5,6 +5,8 @@ The rings are so small that writers wait for room, also with markers.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Any
 
@@ -26,6 +28,7 @@ from whale_ray.configs.errors import ProtocolError
 from whale_ray.state.epochs.messages import EpochDurable, EpochForgotten, InjectMarker
 from whale_ray.tasks.stage_epochs import StageEpochs
 from whale_ray.transports import Transport
+from whale_ray.worker import transport_operators
 from whale_ray.worker.transport_operators import ReceiverOperator
 
 SMALL = {
@@ -228,14 +231,20 @@ def test_a_snapshot_is_a_cut_through_streams_that_share_a_receiver(
     topology, sources = topology_of(
         record, shape, groupings, parallelism, 40, row_bytes, unix_transport(512, 4)
     )
-    with EpochJob(topology, workers, record, SMALL) as job:
-        for receiver in receivers_of(job):
-            receiver._kept_bytes_max = kept_bytes
+    with keeping_at_most(kept_bytes), EpochJob(topology, workers, record, SMALL) as job:
         play(job, chance, 200)
         job.check_cuts(sources)
         job.check_cut(-1, sources)
         assert record.last.keys() == job.participants
         assert not any(receiver._kept_bytes for receiver in receivers_of(job))
+
+
+@contextmanager
+def keeping_at_most(nbytes: int) -> Iterator[None]:
+    """Let receivers keep fewer bytes behind a marker than they may."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transport_operators, "KEPT_BYTES_MAX", nbytes)
+        yield
 
 
 def receivers_of(job: EpochJob) -> list[ReceiverOperator]:
@@ -252,9 +261,8 @@ def test_frames_behind_a_marker_are_kept_or_the_epoch_is_given_up(kept_bytes: in
     """Two workers send to a third: one has written its marker, and the other one has not."""
     record = Record()
     topology, sources = topology_of(record, "one", ["global"], 2, 300, 100, unix_transport(512, 4))
-    with EpochJob(topology, 2, record, SMALL) as job:
+    with keeping_at_most(kept_bytes), EpochJob(topology, 2, record, SMALL) as job:
         (receiver,) = receivers_of(job)
-        receiver._kept_bytes_max = kept_bytes
         target = job.plan.stage_of("keep-0").workers[0]
         job.tell(1 - target, InjectMarker(1))
         most = 0

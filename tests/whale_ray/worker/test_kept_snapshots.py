@@ -55,18 +55,6 @@ def test_what_is_kept_is_that_of_each_epoch(ends: list[int], durable: int, back:
         assert kept.at(epoch) == wanted
 
 
-def test_a_chunk_of_several_epochs_takes_memory_once() -> None:
-    kept = KeptSnapshots()
-    one = snapshot(0, rows=100)
-    kept.remember(1, [one])
-    alone = kept.nbytes
-    assert alone >= 800
-    kept.remember(2, [one, snapshot(1, rows=100)])
-    assert kept.nbytes == 2 * alone
-    kept.forget_before(3)
-    assert not kept.nbytes
-
-
 class Files:
     """Files by name, and the names that were read."""
 

@@ -13,6 +13,7 @@ from ...operators.process import InstanceContext, Output, Process
 from ...transport.clock import Clock, SystemClock
 from ...transport.wire.batch import Batch
 from ...transport.wire.types import Schema
+from ..shared.columns import frozen
 from .engine_kernels import CONTRACT, decide
 from .schemas import DECIDED, DECISION, KEPT, TRADE, TRADES, packed
 
@@ -41,9 +42,9 @@ class DecisionRule:
         in_ns = self._clock.monotonic_ns()
         trades = np.ascontiguousarray(batch.column("trade").data).view(TRADE)
         decisions = np.empty(batch.num_rows, DECISION)
-        numbers = _frozen(batch.column("contract").data)
+        numbers = frozen(batch.column("contract").data)
         made = decide(
-            self._contracts, numbers, _frozen(trades), self._threshold_bp, in_ns, decisions
+            self._contracts, numbers, frozen(trades), self._threshold_bp, in_ns, decisions
         )
         if made == 0:
             return None
@@ -104,10 +105,3 @@ def warm_up() -> None:
     """Load the compiled loop before the first trade arrives."""
     nothing = np.zeros(0, np.int64)
     DecisionRule(nothing, nothing, 1)(Batch.empty(TRADES))
-
-
-def _frozen(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-    """Return a read-only, contiguous view: numba compiles anew for arrays that can be written."""
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view

@@ -12,9 +12,9 @@ from ...operators.process import InstanceContext, Output, Process
 from ...state.keys import hash_keys
 from ...transport.wire.batch import Batch
 from ...transport.wire.types import Schema
-from ..shared.columns import event_times
+from ..shared.columns import event_times, frozen
 from .best_kernels import best_rows, requests_of
-from .byte_keys import frozen, index_size, key_bytes
+from .byte_keys import index_size, key_bytes
 from .schemas import BEST_COLUMNS
 
 __all__ = ["BestVehicle"]

@@ -1,4 +1,4 @@
-"""Byte strings as keys of compiled hash indexes, and conversion of arrays for compiled loops.
+"""Byte strings as keys of compiled hash indexes.
 
 Keys are concatenated in a pool of bytes; key i is `pool[offsets[i] : offsets[i + 1]]`. A hash index
 is an int32 array with a power of two entries, each 0 (free) or the key's number + 1; it uses linear
@@ -8,25 +8,17 @@ partitioned; an index uses the low bits, so that the two do not correlate.
 
 from __future__ import annotations
 
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ...transport.wire.column import Column
+from ..shared.columns import frozen
 
-__all__ = ["Bytes", "frozen", "index_size", "key_bytes"]
+__all__ = ["Bytes", "index_size", "key_bytes"]
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
-
-_Any = TypeVar("_Any", bound=np.generic)
-
-
-def frozen(array: npt.NDArray[_Any]) -> npt.NDArray[_Any]:
-    """Return a read-only, contiguous view: numba compiles anew for arrays that can be written."""
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view
 
 
 def key_bytes(column: Column) -> tuple[Bytes, npt.NDArray[np.int32]]:

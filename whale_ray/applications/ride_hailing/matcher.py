@@ -13,8 +13,7 @@ from ...state.keys import hash_keys, virtual_node_of
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Field, Schema
-from ..shared.columns import check_columns, event_times
-from .byte_keys import frozen
+from ..shared.columns import check_columns, event_times, frozen
 from .matcher_kernels import NO_SLOT, Fixes, Found, Requests
 from .matching import NO_FIXES, NO_REQUESTS, VehicleIndex
 from .schemas import (

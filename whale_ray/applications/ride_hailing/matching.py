@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .byte_keys import Bytes, frozen
+from ..shared.columns import frozen
+from .byte_keys import Bytes
 from .matcher_kernels import (
     NO_SLOT,
     Fixes,

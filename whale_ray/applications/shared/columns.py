@@ -1,8 +1,9 @@
-"""Checks of the batches that operators receive."""
+"""Checks of the batches that operators receive, and their columns for compiled loops."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,16 @@ from ...configs.errors import InputError
 from ...transport.wire.batch import Batch
 from ...transport.wire.types import Schema
 
-__all__ = ["check_columns", "event_times", "types_of"]
+__all__ = ["check_columns", "event_times", "frozen", "types_of"]
+
+_Any = TypeVar("_Any", bound=np.generic)
+
+
+def frozen(array: npt.NDArray[_Any]) -> npt.NDArray[_Any]:
+    """Return a read-only, contiguous view: numba compiles anew for arrays that can be written."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
 
 
 def types_of(schema: Schema) -> dict[str, tuple[str, ...]]:

@@ -34,7 +34,7 @@ from .followers import Followers
 from .ray_fleet import NAMESPACE, RayFleet, kill_all, member_name
 from .ray_journal import RayJournal, fetch_envelope, forget
 from .ray_metrics import INTERVAL_S, RayExport
-from .ray_output import ActorOutput
+from .ray_output import ActorOutput, fetched
 from .ray_room import give_back
 
 THREADS = 8
@@ -132,9 +132,7 @@ class ControllerActor:
 
     def output(self, last_answer: int) -> Fetched:
         """Return what sinks printed here; see `MemberActor.output`."""
-        if self._output is None:
-            return Fetched(last_answer, (), closed=True)
-        return self._output.fetch(last_answer)
+        return fetched(self._output, last_answer)
 
     def outcome(self, follower: str) -> bytes | None:
         """Return the pickled outcome; None while the job runs: ask again soon.

@@ -45,7 +45,7 @@ from ..members import Member, make_member
 from ..signals import leave_stops_to_the_controller
 from .message_outbox import MessageOutbox
 from .ray_journal import fetch_envelope
-from .ray_output import ActorOutput
+from .ray_output import ActorOutput, fetched
 from .ray_room import Room
 from .relay_process import RelayProcess
 
@@ -140,9 +140,7 @@ class MemberActor:
 
     def output(self, last_answer: int) -> Fetched:
         """Return lines printed here, see `Outbox.fetch`; wait some time for the first."""
-        if self._output is None:
-            return Fetched(last_answer, (), closed=True)
-        return self._output.fetch(last_answer)
+        return fetched(self._output, last_answer)
 
     def snapshot(self) -> bytes:
         """Return the pickled counters."""

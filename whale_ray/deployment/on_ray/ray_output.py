@@ -83,6 +83,11 @@ class ActorOutput:
             self._outbox.close(_RECEIPT_TIMEOUT_S)
 
 
+def fetched(output: ActorOutput | None, last_answer: int) -> Fetched:
+    """Return the newest lines of an actor; None: its output is not kept, so there are none."""
+    return Fetched(last_answer, (), closed=True) if output is None else output.fetch(last_answer)
+
+
 class OutputFollower:
     """Prints in the driver what a job's actors print, until they end; in a thread of its own."""
 

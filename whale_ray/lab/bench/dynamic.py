@@ -98,7 +98,7 @@ def run(quick: bool = False, only: str | None = None, plots: Path | None = None)
     if "steps" in parts or "switches" in parts:
         rows += _eight(quick, parts, courses)
     if "thirty" in parts and (only or not quick):
-        rows += _thirty(quick, courses)
+        rows += _thirty(courses)
     if plots is not None:
         for course in courses:
             _draw(course, plots)
@@ -131,7 +131,7 @@ def _eight(quick: bool, parts: Sequence[str], courses: list[Course]) -> Iterator
             yield from _aims(course, HOSTS)
 
 
-def _thirty(quick: bool, courses: list[Course]) -> Iterator[BenchRow]:
+def _thirty(courses: list[Course]) -> Iterator[BenchRow]:
     star = mode_named("star")
     with narrow(star, _SETTINGS, hosts=30, instances=30, samples=_SAMPLES) as deployment:
         saturation = _saturation(deployment, 30)

@@ -195,6 +195,7 @@ _STREAMS = (
     _per_s("transport_messages", "cps", "Messages", "transport, edge, role"),
     _per_s("transport_payload_bytes", "Bps", "Payload", "transport, edge, role"),
     _per_s("transport_back_pressured", "cps", "Without room", "transport, edge, role"),
+    _per_s("transport_stale_messages", "cps", "Of earlier attempts", "transport, edge, role"),
     _per_s("transport_busy_seconds", "percentunit", "Time in transports", "transport, edge, role"),
     _one("transport_reported", "short", "Reported", "transport, edge, role, figure"),
 )

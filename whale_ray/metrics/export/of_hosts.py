@@ -209,6 +209,11 @@ TRANSPORTS = Group(
             lambda one: one.counters.back_pressured,
         ),
         counter(
+            "whale_ray_transport_stale_messages_total",
+            "Messages of earlier attempts, which were dropped.",
+            lambda one: one.stale,
+        ),
+        counter(
             "whale_ray_transport_busy_seconds_total",
             "Time in the operator's own code.",
             lambda one: one.busy_ns / 1e9,

@@ -85,14 +85,14 @@ def kill_all_in(namespaces: Sequence[str]) -> None:
                 process.kill()
         psutil.wait_procs(alive, timeout=_POLL_S)
         # Those in there again, too: what was killed may have started another.
-        alive = {one for one in alive.union(processes_in(namespaces)) if not _has_ended(one)}
+        alive = {one for one in alive.union(processes_in(namespaces)) if not has_ended(one)}
         if alive and _CLOCK.monotonic_ns() > deadline_ns:
             pids = sorted(one.pid for one in alive)
             msg = f"killed, but not ended: processes {', '.join(map(str, pids))}"
             raise ResourceError(msg)
 
 
-def _has_ended(process: psutil.Process) -> bool:
+def has_ended(process: psutil.Process) -> bool:
     """Tell whether a process has ended, reaped or not: init may reap an orphan late, or never."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE

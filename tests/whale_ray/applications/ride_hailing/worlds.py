@@ -19,7 +19,6 @@ from whale_ray.transport.wire.batch import Batch
 
 EARTH_RADIUS_M = 6_371_008.8
 VIRTUAL_NODES = 1024
-NS_PER_MS = 1_000_000
 
 POSITIONS = pa.schema(
     [

@@ -85,7 +85,7 @@ class _OwnRecords:
         return
 
     def totals(self) -> tuple[int, int]:
-        records, slots = self._store.records, self._store.living()
+        records, slots = self._store.records, np.sort(self._store.scan()[0])  # by their place
         return int(records["n"][slots].sum()), int(records["sum"][slots].sum())
 
 
