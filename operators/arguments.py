@@ -11,7 +11,7 @@ from typing import Any
 
 from ..configs.errors import UsageError
 
-__all__ = ["accepts", "check_type", "columns_to_read", "names"]
+__all__ = ["accepts", "check_bool", "check_type", "columns_to_read", "names"]
 
 
 def check_type(
@@ -23,14 +23,24 @@ def check_type(
         call: the function that got it, such as "sinks.kafka".
         name: of the argument.
         given: what was passed.
-        kinds: the types that it may have.
+        kinds: the types that it may have; True and False are no numbers here.
         wanted: what to pass, in words.
 
     Raises:
         UsageError: it has none of them.
     """
-    if not isinstance(given, kinds):
+    kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+    if not isinstance(given, kinds) or (isinstance(given, bool) and bool not in kinds):
         raise _refusal(call, name, given, wanted)
+
+
+def check_bool(call: str, name: str, given: object) -> None:
+    """Refuse an argument that is neither True nor False: of "no" Python takes it as true.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    check_type(call, name, given, bool, "True or False")
 
 
 def names(call: str, name: str, given: object, wanted: str, *, or_one: bool) -> tuple[str, ...]:

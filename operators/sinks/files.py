@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ...configs.errors import OutputError, system_reason
-from ..arguments import check_type
+from ..arguments import check_bool, check_type
 from .base import CommitId, Delivery, Sink, SinkResult, SinkWriter, Staged
 from .epoch_part import EpochFolder, EpochPart
 from .epoch_parts import EpochParts, drop_note, remove_if_spent
@@ -442,6 +442,7 @@ def json_lines(path: str | os.PathLike[str], *, overwrite: bool = False) -> Sink
 
 def _file_sink(path: str | os.PathLike[str], format: PartFormat, overwrite: bool) -> FileSink:
     check_type(f"sinks.{format.name}", "path", path, (str, os.PathLike), "the path of a folder")
+    check_bool(f"sinks.{format.name}", "overwrite", overwrite)
     given = os.fspath(path)
     if not given or "://" in given or "\0" in given:
         msg = f"the output path {given!r} must be a folder on a local or mounted file system"

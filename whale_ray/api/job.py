@@ -16,7 +16,7 @@ from ..control.outcome import JobOutcome, output_of_cancelled, warn_if_incomplet
 from ..deployment.signals import draining_signals
 from ..metrics.job_metrics import JobMetrics
 from ..metrics.tables import metrics_html
-from ..operators.arguments import check_type
+from ..operators.arguments import check_bool, check_type
 from ..optimizer.decisions import DecisionLog, OptimizerDecision
 from ..transport.clock import SystemClock
 from .watch import Watch
@@ -322,7 +322,7 @@ class Job:
             TimeoutError: the job has not ended within `timeout_s`.
         """
         for name, given in (("drain", drain), ("savepoint", savepoint)):
-            check_type("Job.stop", name, given, bool, "True or False")
+            check_bool("Job.stop", name, given)
         check_type("Job.stop", "timeout_s", timeout_s, _SECONDS, _A_TIME)
         if self._outcome is None:
             self._asked_to_stop = True
