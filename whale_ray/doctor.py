@@ -167,6 +167,14 @@ def _judge_output(facts: Facts) -> Finding:
 
 
 def _judge_spill(facts: Facts) -> Finding:
+    if not facts.spill_directory:
+        return Finding(
+            "spill directory",
+            "warning",
+            "no folder for temporary files can be written",
+            "state and rows that do not fit into memory fail the job; set TMPDIR, and"
+            " runtime.spill_directory if another folder is meant for them",
+        )
     detail = f"{_size(facts.spill_free_bytes)} free in {facts.spill_directory}"
     if facts.spill_free_bytes < GIB:
         return Finding(

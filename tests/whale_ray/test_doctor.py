@@ -71,6 +71,7 @@ def test_a_machine_that_lacks_nothing():
         ),
         ("output files", {"unnamed_files": False}, "warning", "in /job", "hidden named files"),
         ("spill directory", {"spill_free_bytes": 5}, "warning", "/tmp", "runtime.spill_directory"),
+        ("spill directory", {"spill_directory": ""}, "warning", "no folder", "set TMPDIR"),
         ("open files", {"open_files_max": 256}, "warning", "at most 256", "ulimit -n 4096"),
         ("compiled kernels", {"kernel_cache": None}, "warning", "no place", "NUMBA_CACHE_DIR"),
         ("rdma devices", {"rdma_devices": ()}, "missing", "none", "between hosts"),
