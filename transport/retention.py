@@ -268,8 +268,9 @@ class Retention:
                     raise OSError(errno.EIO, os.strerror(errno.EIO))
                 done += count
         except OSError as error:
+            folder = temporary_folder(self._directory)
             msg = (
-                f"spilled bytes of {self._label} in {temporary_folder(self._directory)} cannot be read: "
+                f"spilled bytes of {self._label} in {folder} cannot be read: "
                 f"{error.strerror}; name another folder in runtime.spill_directory"
             )
             raise ResourceError(msg) from error
