@@ -11,7 +11,7 @@ from typing import Any
 
 from ..configs.errors import UsageError
 
-__all__ = ["accepts", "check_bool", "check_type", "columns_to_read", "names"]
+__all__ = ["accepts", "check_bool", "check_type", "columns_to_read", "names", "refusal"]
 
 
 def check_type(
@@ -31,7 +31,7 @@ def check_type(
     """
     kinds = kinds if isinstance(kinds, tuple) else (kinds,)
     if not isinstance(given, kinds) or (isinstance(given, bool) and bool not in kinds):
-        raise _refusal(call, name, given, wanted)
+        raise refusal(call, name, given, wanted)
 
 
 def check_bool(call: str, name: str, given: object) -> None:
@@ -55,7 +55,7 @@ def names(call: str, name: str, given: object, wanted: str, *, or_one: bool) -> 
         several = tuple(given)
         if all(isinstance(one, str) for one in several):
             return several
-    raise _refusal(call, name, given, wanted)
+    raise refusal(call, name, given, wanted)
 
 
 def columns_to_read(call: str, columns: object) -> tuple[str, ...] | None:
@@ -82,7 +82,8 @@ def accepts(function: Callable[..., Any], arguments: int) -> bool:
     return True
 
 
-def _refusal(call: str, name: str, given: object, wanted: str) -> UsageError:
+def refusal(call: str, name: str, given: object, wanted: str) -> UsageError:
+    """Return the error that names an argument, what was passed, and what to pass (`wanted`)."""
     plain = given is None or isinstance(given, bool | int | float | str)
     shown = repr(given) if plain else f"a {type(given).__name__}"
     return UsageError(f"{call}({name}=…) got {shown}: pass {wanted}")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ...configs.errors import OutputError, system_reason
-from ..arguments import check_bool, check_type
+from ..arguments import check_bool, check_type, refusal
 from .base import CommitId, Delivery, Sink, SinkResult, SinkWriter, Staged
 from .epoch_part import EpochFolder, EpochPart
 from .epoch_parts import EpochParts, drop_note, remove_if_spent
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from ...configs.settings import Settings
     from ...transport.wire.batch import Batch
     from ..process import InstanceContext
+
+_COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "brotli", "none")
+"""Of Parquet files, as pyarrow names them, in any case."""
 
 
 @dataclass(frozen=True)
@@ -420,7 +423,12 @@ def parquet(
     Raises:
         OutputError: the output exists, or cannot be written; raised when the topology is planned
             and again when it is published.
+        UsageError: an argument has another type, or names no such compression.
     """
+    if not isinstance(compression, str) or compression.lower() not in _COMPRESSIONS:
+        wanted = f"{', '.join(map(repr, _COMPRESSIONS[:-1]))} or {_COMPRESSIONS[-1]!r}"
+        call, name = "sinks.parquet", "compression"
+        raise refusal(call, name, compression, wanted)
     return _file_sink(path, ParquetFormat(compression), overwrite)
 
 

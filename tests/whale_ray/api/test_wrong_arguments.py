@@ -44,6 +44,21 @@ def test_a_sink_takes_only_true_or_false_for_overwrite(
     assert said == f"sinks.{sink.__name__}(overwrite=…) got {given!r}: pass True or False"
 
 
+@pytest.mark.parametrize("given", ["zip", 5, None, "lzo"])
+def test_a_parquet_sink_takes_the_compressions_that_pyarrow_has(given: Any) -> None:
+    wanted = "'zstd', 'snappy', 'gzip', 'lz4', 'brotli' or 'none'"
+    said = refusal(lambda: sinks.parquet("out", compression=given))
+    assert said == f"sinks.parquet(compression=…) got {given!r}: pass {wanted}"
+
+
+@pytest.mark.parametrize("given", ["zstd", "snappy", "gzip", "lz4", "brotli", "none", "ZSTD"])
+def test_each_compression_is_one_of_pyarrows(given: str, tmp_path: Path) -> None:
+    topology = whale.Topology("t")
+    rows = topology.source(sources.iterable([{"a": 1}]))
+    rows.sink(sinks.parquet(tmp_path / "out", compression=given))
+    assert whale.run(topology).results().rows == 1
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
