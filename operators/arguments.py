@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 from ..configs.errors import UsageError
 
-__all__ = ["accepts", "check_bool", "check_type", "columns_to_read", "names", "refusal"]
+__all__ = ["accepts", "check_bool", "check_type", "columns_to_read", "names", "refuse"]
 
 
 def check_type(
@@ -31,7 +31,7 @@ def check_type(
     """
     kinds = kinds if isinstance(kinds, tuple) else (kinds,)
     if not isinstance(given, kinds) or (isinstance(given, bool) and bool not in kinds):
-        raise refusal(call, name, given, wanted)
+        refuse(call, name, given, wanted)
 
 
 def check_bool(call: str, name: str, given: object) -> None:
@@ -51,11 +51,11 @@ def names(call: str, name: str, given: object, wanted: str, *, or_one: bool) -> 
     """
     if isinstance(given, str) and or_one:
         return (given,)
-    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
-        several = tuple(given)
-        if all(isinstance(one, str) for one in several):
-            return several
-    raise refusal(call, name, given, wanted)
+    is_list = isinstance(given, Iterable) and not isinstance(given, str | bytes)
+    several = tuple(given) if isinstance(given, Iterable) else ()
+    if not is_list or not all(isinstance(one, str) for one in several):
+        refuse(call, name, given, wanted)
+    return several
 
 
 def columns_to_read(call: str, columns: object) -> tuple[str, ...] | None:
@@ -82,8 +82,9 @@ def accepts(function: Callable[..., Any], arguments: int) -> bool:
     return True
 
 
-def refusal(call: str, name: str, given: object, wanted: str) -> UsageError:
-    """Return the error that names an argument, what was passed, and what to pass (`wanted`)."""
+def refuse(call: str, name: str, given: object, wanted: str) -> NoReturn:
+    """Raise the UsageError that names an argument, what was passed, and what to pass (`wanted`)."""
     plain = given is None or isinstance(given, bool | int | float | str)
     shown = repr(given) if plain else f"a {type(given).__name__}"
-    return UsageError(f"{call}({name}=…) got {shown}: pass {wanted}")
+    msg = f"{call}({name}=…) got {shown}: pass {wanted}"
+    raise UsageError(msg)

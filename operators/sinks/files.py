@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ...configs.errors import OutputError, system_reason
-from ..arguments import check_bool, check_type, refusal
+from ..arguments import check_bool, check_type, refuse
 from .base import CommitId, Delivery, Sink, SinkResult, SinkWriter, Staged
 from .epoch_part import EpochFolder, EpochPart
 from .epoch_parts import EpochParts, drop_note, remove_if_spent
@@ -427,8 +427,7 @@ def parquet(
     """
     if not isinstance(compression, str) or compression.lower() not in _COMPRESSIONS:
         wanted = f"{', '.join(map(repr, _COMPRESSIONS[:-1]))} or {_COMPRESSIONS[-1]!r}"
-        call, name = "sinks.parquet", "compression"
-        raise refusal(call, name, compression, wanted)
+        refuse("sinks.parquet", "compression", compression, wanted)
     return _file_sink(path, ParquetFormat(compression), overwrite)
 
 

@@ -19,7 +19,7 @@ from ..metrics.tables import metrics_html
 from ..operators.arguments import check_bool, check_type
 from ..optimizer.decisions import DecisionLog, OptimizerDecision
 from ..transport.clock import SystemClock
-from .watch import Watch
+from .watch import Watch, check_watch
 
 if TYPE_CHECKING:
     from ..configs.settings import RecordSettings
@@ -218,6 +218,7 @@ class Job:
             UsageError: a job that outlives this process had ended before.
         """
         check_type("Job.wait", "timeout_s", timeout_s, _SECONDS, _A_TIME)
+        check_watch("Job.wait", watch, line)
         clock = SystemClock()
         begun_ns = clock.monotonic_ns()
         lines = Watch(self.name, watch, interval_s)
@@ -267,6 +268,7 @@ class Job:
         """
         from ..control.job_states import ALIVE
 
+        check_type("Job.results", "sink_id", sink_id, (str, type(None)), "the id of a sink")
         is_endless = not self._is_bounded and self.state in ALIVE  # waiting would have no end
         if is_endless or not self.outcome().bounded:
             msg = (

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..configs.errors import UsageError
+from ..operators.arguments import check_bool, refuse
 from .cluster_options import RayOptions
 
 if TYPE_CHECKING:
     from ..deployment.processes.process_fleet import HostPlace
 
-__all__ = ["check_where"]
+__all__ = ["check_clock", "check_where"]
+
+_A_CLOCK = ("monotonic_ns", "wall_ns", "sleep_ns")
 
 
 def check_where(on: str, places: Sequence[HostPlace], options: RayOptions) -> None:
@@ -19,6 +22,9 @@ def check_where(on: str, places: Sequence[HostPlace], options: RayOptions) -> No
     if on not in ("ray", "processes"):
         msg = f"on={on!r} is not known; use on='ray' or on='processes'"
         raise UsageError(msg)
+    _check_places(places)
+    for name, given in (("detach", options.detach), ("queue", options.queue)):
+        check_bool("submit", name, given)
     if on == "ray":
         if places:
             msg = "places are for on='processes'; under Ray the hosts are its nodes"
@@ -28,3 +34,19 @@ def check_where(on: str, places: Sequence[HostPlace], options: RayOptions) -> No
     if given:
         msg = f"{given[0]}= has an effect only on Ray; leave it out, or run on='ray'"
         raise UsageError(msg)
+
+
+def check_clock(clock: object) -> None:
+    """Raise UsageError for a clock that is none."""
+    if clock is not None and not all(callable(getattr(clock, name, None)) for name in _A_CLOCK):
+        refuse("run", "clock", clock, "a clock, such as whale.testing.VirtualClock()")
+
+
+def _check_places(places: object) -> None:
+    is_list = isinstance(places, Sequence) and not isinstance(places, str)
+    if is_list and not places:
+        return
+    from ..deployment.processes.process_fleet import HostPlace
+
+    if not is_list or not all(isinstance(place, HostPlace) for place in places):
+        refuse("submit", "places", places, "a list of HostPlace objects, one for each host")

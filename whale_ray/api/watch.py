@@ -12,10 +12,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from ..operators.arguments import refuse
 from ..transport.clock import SystemClock
 
 _CHECK_INTERVAL_S = 0.2
 _DRAINING = "the sources end, all rows read are processed; one more signal cancels it"
+_A_STREAM = ("write", "flush", "isatty")
+
+
+def check_watch(call: str, watch: object, line: object) -> None:
+    """Raise UsageError for a `watch=` that is no stream, or a `line=` that is no function."""
+    if watch is not None and not all(callable(getattr(watch, name, None)) for name in _A_STREAM):
+        refuse(call, "watch", watch, "a stream such as sys.stderr")
+    if line is not None and not callable(line):
+        refuse(call, "line", line, "a function (metrics) → str")
 
 
 class Watch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,3 +92,71 @@ def test_each_compression_is_one_of_pyarrows(given: str, tmp_path: Path) -> None
 )
 def test_what_is_true_or_false_is_told_from_what_is_not(call: Callable[[], Any], said: str) -> None:
     assert refusal(call) == said
+
+
+A_STREAM = "pass a stream such as sys.stderr"
+A_FUNCTION = "pass a function (metrics) → str"
+PLACES = "pass a list of HostPlace objects, one for each host"
+ROWS = "pass a whole number of rows, from 0 on"
+FOLDER = "pass a folder, or a URL such as 's3://bucket/trips'"
+IDS = "pass the ids of the operators whose state is to be discarded"
+
+
+def run(**given: Any) -> Callable[[], Any]:
+    return lambda: whale.run(collected(), **given)
+
+
+def submit(**given: Any) -> Callable[[], Any]:
+    return lambda: whale.submit(collected(), on="processes", **given)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (run(clock=5), "run(clock=…) got 5: pass a clock, such as whale.testing.VirtualClock()"),
+        (run(watch=True), f"run(watch=…) got True: {A_STREAM}"),
+        (run(line=5), f"run(line=…) got 5: {A_FUNCTION}"),
+        (submit(places=["a"]), f"submit(places=…) got a list: {PLACES}"),
+        (submit(places="a"), f"submit(places=…) got 'a': {PLACES}"),
+        (submit(places=None), f"submit(places=…) got None: {PLACES}"),
+        (submit(places=5), f"submit(places=…) got 5: {PLACES}"),
+        (submit(queue="no"), "submit(queue=…) got 'no': pass True or False"),
+        (run(restore=5), f"run(restore=…) got 5: {FOLDER}"),
+        (run(checkpoints=5), f"run(checkpoints=…) got 5: {FOLDER}"),
+        (submit(restore=5), f"submit(restore=…) got 5: {FOLDER}"),
+    ],
+)
+def test_wrong_arguments_of_run_and_submit(call: Callable[[], Any], said: str) -> None:
+    assert refusal(call) == said
+
+
+@pytest.mark.parametrize("name", ["run", "submit"])
+def test_restore_without_names_its_function(name: str, tmp_path: Path) -> None:
+    on: Any = {} if name == "run" else {"on": "processes"}
+    given: Any = {"checkpoints": tmp_path, "restore_without": 5, **on}
+    said = refusal(lambda: getattr(whale, name)(collected(), **given))
+    assert said == f"{name}(restore_without=…) got 5: {IDS}"
+
+
+def test_wrong_arguments_of_a_job_and_its_results() -> None:
+    job: Any = whale.run(collected())
+    for call, said in (
+        (lambda: job.wait(watch=True), f"Job.wait(watch=…) got True: {A_STREAM}"),
+        (lambda: job.wait(line=5), f"Job.wait(line=…) got 5: {A_FUNCTION}"),
+        (
+            lambda: job.results(["a"]),
+            "Job.results(sink_id=…) got a list: pass the id of a sink",
+        ),
+    ):
+        assert refusal(call) == said
+    for wrong in ("x", None, 1.5, -1, True):
+        said = refusal(functools.partial(job.results().preview, wrong))
+        assert said == f"preview(rows=…) got {wrong!r}: {ROWS}"
+    assert job.results().preview(0) == []
+
+
+@pytest.mark.parametrize("given", [5, None, 1.5, {"a": 1}, "ab", iter([{"a": 1}])])
+def test_rows_of_a_batch_are_a_list(given: Any) -> None:
+    said = refusal(lambda: whale.Batch.from_rows(given))
+    kind = type(given).__name__
+    assert said == f"Batch.from_rows(rows=…) got a {kind}: pass a list of rows"
