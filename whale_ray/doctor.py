@@ -202,6 +202,13 @@ def _judge_kernel_cache(facts: Facts) -> Finding:
             "no place to keep them",
             "every process compiles for several seconds; set NUMBA_CACHE_DIR to a writable folder",
         )
+    if facts.kernel_cache_full:
+        return Finding(
+            "compiled kernels",
+            "warning",
+            f"cannot be kept in {facts.kernel_cache}: {facts.kernel_cache_full}",
+            "every process compiles for several seconds; make room there, or set NUMBA_CACHE_DIR",
+        )
     return Finding("compiled kernels", "ok", f"kept in {facts.kernel_cache}")
 
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from .configs.extras import EXTRAS, lacking
+from .transport.compiled_folder import why_full
 from .transport.compiling import kept_in
 from .transport.verbs.reports import DeviceReport
 
@@ -68,6 +69,8 @@ class Facts:
     spill_free_bytes: int = 0
     open_files_max: int = 65_536
     kernel_cache: str | None = None
+    kernel_cache_full: str = ""
+    """Why nothing more can be written there, if it has no room."""
     java: str | None = None
     java_refused: tuple[str, ...] = ()
     requirements: tuple[Requirement, ...] = ()
@@ -113,6 +116,7 @@ def gather() -> Facts:
     shm_bytes, shm_free_bytes = _shm()
     between_hosts, settings_error = _settings()
     spill_directory, spill_free_bytes = _spill()
+    kernel_cache = kept_in()
     pyverbs_version, pyverbs_error = _pyverbs()
     java, java_refused = _java()
     devices = _rdma_devices()
@@ -136,7 +140,8 @@ def gather() -> Facts:
         spill_directory=spill_directory,
         spill_free_bytes=spill_free_bytes,
         open_files_max=_open_files_max(),
-        kernel_cache=kept_in(),
+        kernel_cache=kernel_cache,
+        kernel_cache_full="" if kernel_cache is None else why_full(kernel_cache),
         java=java,
         java_refused=java_refused,
         requirements=_requirements(),

@@ -87,7 +87,8 @@ class OutputFolder:
         if not self.overwrite:
             msg = (
                 f"the output {self.path!r} exists; name another, remove it, or have it "
-                "overwritten: overwrite=True of its sink, or --overwrite where a command has that option"
+                "overwritten: overwrite=True of its sink, or --overwrite where a command has that "
+                "option"
             )
             raise OutputError(msg)
         self._check_removable(self.path)

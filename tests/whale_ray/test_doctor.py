@@ -74,6 +74,7 @@ def test_a_machine_that_lacks_nothing():
         ("spill directory", {"spill_directory": ""}, "warning", "no folder", "set TMPDIR"),
         ("open files", {"open_files_max": 256}, "warning", "at most 256", "ulimit -n 4096"),
         ("compiled kernels", {"kernel_cache": None}, "warning", "no place", "NUMBA_CACHE_DIR"),
+        ("compiled kernels", {"kernel_cache_full": "No space"}, "warning", "No space", "make room"),
         ("rdma devices", {"rdma_devices": ()}, "missing", "none", "between hosts"),
         ("rdma devices", {"locked_memory_max": 8 << 20}, "warning", "mlx5_0", "8 MiB only"),
         ("pyverbs", {"pyverbs_version": None}, "missing", "not installed", "whale-ray[rdma]"),

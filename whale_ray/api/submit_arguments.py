@@ -23,8 +23,8 @@ def check_where(on: str, places: Sequence[HostPlace], options: RayOptions) -> No
         msg = f"on={on!r} is not known; use on='ray' or on='processes'"
         raise UsageError(msg)
     _check_places(places)
-    for name, given in (("detach", options.detach), ("queue", options.queue)):
-        check_bool("submit", name, given)
+    check_bool("submit", "detach", options.detach)
+    check_bool("submit", "queue", options.queue)
     if on == "ray":
         if places:
             msg = "places are for on='processes'; under Ray the hosts are its nodes"
@@ -43,10 +43,10 @@ def check_clock(clock: object) -> None:
 
 
 def _check_places(places: object) -> None:
-    is_list = isinstance(places, Sequence) and not isinstance(places, str)
-    if is_list and not places:
+    if isinstance(places, Sequence) and not places:
         return
     from ..deployment.processes.process_fleet import HostPlace
 
-    if not is_list or not all(isinstance(place, HostPlace) for place in places):
+    given = places if isinstance(places, Sequence) else (places,)
+    if given is not places or not all(isinstance(place, HostPlace) for place in given):
         refuse("submit", "places", places, "a list of HostPlace objects, one for each host")
