@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 from ..configs.errors import UsageError
 
-__all__ = ["accepts", "check_type", "columns_to_read", "names"]
+__all__ = ["accepts", "check_bool", "check_type", "columns_to_read", "names", "refuse"]
 
 
 def check_type(
@@ -23,14 +23,24 @@ def check_type(
         call: the function that got it, such as "sinks.kafka".
         name: of the argument.
         given: what was passed.
-        kinds: the types that it may have.
+        kinds: the types that it may have; True and False are no numbers here.
         wanted: what to pass, in words.
 
     Raises:
         UsageError: it has none of them.
     """
-    if not isinstance(given, kinds):
-        raise _refusal(call, name, given, wanted)
+    kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+    if not isinstance(given, kinds) or (isinstance(given, bool) and bool not in kinds):
+        refuse(call, name, given, wanted)
+
+
+def check_bool(call: str, name: str, given: object) -> None:
+    """Refuse an argument that is neither True nor False: of "no" Python takes it as true.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    check_type(call, name, given, bool, "True or False")
 
 
 def names(call: str, name: str, given: object, wanted: str, *, or_one: bool) -> tuple[str, ...]:
@@ -41,11 +51,11 @@ def names(call: str, name: str, given: object, wanted: str, *, or_one: bool) -> 
     """
     if isinstance(given, str) and or_one:
         return (given,)
-    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
-        several = tuple(given)
-        if all(isinstance(one, str) for one in several):
-            return several
-    raise _refusal(call, name, given, wanted)
+    is_list = isinstance(given, Iterable) and not isinstance(given, str | bytes)
+    several = tuple(given) if isinstance(given, Iterable) else ()
+    if not is_list or not all(isinstance(one, str) for one in several):
+        refuse(call, name, given, wanted)
+    return several
 
 
 def columns_to_read(call: str, columns: object) -> tuple[str, ...] | None:
@@ -72,7 +82,9 @@ def accepts(function: Callable[..., Any], arguments: int) -> bool:
     return True
 
 
-def _refusal(call: str, name: str, given: object, wanted: str) -> UsageError:
+def refuse(call: str, name: str, given: object, wanted: str) -> NoReturn:
+    """Raise the UsageError that names an argument, what was passed, and what to pass (`wanted`)."""
     plain = given is None or isinstance(given, bool | int | float | str)
     shown = repr(given) if plain else f"a {type(given).__name__}"
-    return UsageError(f"{call}({name}=…) got {shown}: pass {wanted}")
+    msg = f"{call}({name}=…) got {shown}: pass {wanted}"
+    raise UsageError(msg)

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..configs.errors import ResourceError, system_reason
+from ..configs.temporary_folder import temporary_folder
 
 __all__ = ["MADV_POPULATE_WRITE", "MAP_NORESERVE", "PageFile", "release_pages", "start_writing"]
 
@@ -189,7 +190,7 @@ class PageFile:
             self._fd = _nameless(self._directory)
 
     def _error(self, error: OSError) -> ResourceError:
-        folder = self._directory or tempfile.gettempdir()
+        folder = temporary_folder(self._directory)
         remedy = "make room or correct that, or name another folder in runtime.spill_directory"
         if error.errno == errno.ENOMEM:
             remedy = (

@@ -15,6 +15,7 @@ from typing import IO
 import numpy as np
 
 from ..configs.errors import ResourceError, system_reason
+from ..configs.temporary_folder import temporary_folder
 from ..transport.wire.batch import Batch
 from ..transport.wire.codec import decode, encode_into, message_size
 from ..transport.wire.messages import WorkerMessage
@@ -85,7 +86,7 @@ class SpillFile:
             page.file.flush()
         except OSError as error:
             msg = (
-                f"operator {self._owner!r} cannot spill to {self._directory or tempfile.tempdir}: "
+                f"operator {self._owner!r} cannot spill to {temporary_folder(self._directory)}: "
                 f"{system_reason(error)}; make room or correct that, or name another folder in "
                 "runtime.spill_directory"
             )

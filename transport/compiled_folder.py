@@ -9,6 +9,7 @@ it with another folder.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import stat
@@ -16,15 +17,25 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from ..configs.errors import SettingsError
+from ..configs.errors import SettingsError, system_reason
 
-__all__ = ["FOLDER_VARIABLE", "NOT_KEPT_VARIABLE", "choose_folder", "folder_of_own", "is_needed"]
+__all__ = [
+    "FOLDER_VARIABLE",
+    "NOT_KEPT_VARIABLE",
+    "choose_folder",
+    "folder_of_own",
+    "is_needed",
+    "why_full",
+]
 
 FOLDER_VARIABLE = "NUMBA_CACHE_DIR"
 """numba's own variable: processes started from here keep theirs in the same place."""
 
 NOT_KEPT_VARIABLE = "WHALE_RAY_KERNELS_NOT_KEPT"
 """Set if there is no folder: processes started from here neither search nor warn again."""
+
+_PROBE_BYTES = 64 << 10
+"""A compiled function takes about as much."""
 
 _log = logging.getLogger(__name__)
 
@@ -100,3 +111,17 @@ def _others_could_replace_entries(directory: Path) -> bool:
         return True
     for_others = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return bool(for_others) and not found.st_mode & stat.S_ISVTX  # sticky, as /tmp is
+
+
+def why_full(folder: str) -> str:
+    """Return why no more compiled functions can be kept in a folder, "" if it has room.
+
+    A file of a few KiB is written there: where there is no room, an empty one can still be made.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_PROBE_BYTES))
+            file.flush()
+    except OSError as error:
+        return system_reason(error) if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return ""

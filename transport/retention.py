@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..configs.errors import CorruptedMessageError, ResourceError
+from ..configs.temporary_folder import temporary_folder
 from . import mirror_kernels as kernels
 
 CHUNK_BYTES: Final = 1 << 20
@@ -66,7 +67,7 @@ class Retention:
         """Bytes of one chunk: no more can be appended at once."""
         self._memory_chunks_max = memory_bytes // self.chunk_bytes
         self._spill_chunks_max = spill_bytes_max // self.chunk_bytes
-        self._directory = directory or tempfile.gettempdir()
+        self._directory = directory
         self._label = label
         self._chunks: list[_Chunk] = []
         self._in_memory = 0
@@ -157,7 +158,7 @@ class Retention:
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(  # noqa: SIM115 - until `close`
-                    dir=self._directory, buffering=0
+                    dir=self._directory or None, buffering=0
                 )
             place = slot * self.chunk_bytes + offset
             for piece in pieces:
@@ -166,7 +167,9 @@ class Retention:
                     done += os.pwrite(self._file.fileno(), piece[done:], place + done)
                 place += len(piece)
         except OSError as error:
-            self.last_failure = f"cannot spill to {self._directory}: {error.strerror}"
+            self.last_failure = (
+                f"cannot spill to {temporary_folder(self._directory)}: {error.strerror}"
+            )
             return False
         return True
 
@@ -260,8 +263,9 @@ class Retention:
                     raise OSError(errno.EIO, os.strerror(errno.EIO))
                 done += count
         except OSError as error:
+            folder = temporary_folder(self._directory)
             msg = (
-                f"spilled bytes of {self._label} in {self._directory} cannot be read: "
+                f"spilled bytes of {self._label} in {folder} cannot be read: "
                 f"{error.strerror}; name another folder in runtime.spill_directory"
             )
             raise ResourceError(msg) from error

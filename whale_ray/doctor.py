@@ -167,6 +167,14 @@ def _judge_output(facts: Facts) -> Finding:
 
 
 def _judge_spill(facts: Facts) -> Finding:
+    if not facts.spill_directory:
+        return Finding(
+            "spill directory",
+            "warning",
+            "no folder for temporary files can be written",
+            "state and rows that do not fit into memory fail the job; set TMPDIR, and"
+            " runtime.spill_directory if another folder is meant for them",
+        )
     detail = f"{_size(facts.spill_free_bytes)} free in {facts.spill_directory}"
     if facts.spill_free_bytes < GIB:
         return Finding(
@@ -193,6 +201,13 @@ def _judge_kernel_cache(facts: Facts) -> Finding:
             "warning",
             "no place to keep them",
             "every process compiles for several seconds; set NUMBA_CACHE_DIR to a writable folder",
+        )
+    if facts.kernel_cache_full:
+        return Finding(
+            "compiled kernels",
+            "warning",
+            f"cannot be kept in {facts.kernel_cache}: {facts.kernel_cache_full}",
+            "every process compiles for several seconds; make room there, or set NUMBA_CACHE_DIR",
         )
     return Finding("compiled kernels", "ok", f"kept in {facts.kernel_cache}")
 

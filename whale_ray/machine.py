@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from .configs.extras import EXTRAS, lacking
+from .transport.compiled_folder import why_full
 from .transport.compiling import kept_in
 from .transport.verbs.reports import DeviceReport
 
@@ -64,9 +65,12 @@ class Facts:
     settings_error: str = ""
     """Why the environment's settings are refused; empty if they are valid."""
     spill_directory: str = ""
+    """Empty if no folder for temporary files can be written."""
     spill_free_bytes: int = 0
     open_files_max: int = 65_536
     kernel_cache: str | None = None
+    kernel_cache_full: str = ""
+    """Why nothing more can be written there, if it has no room."""
     java: str | None = None
     java_refused: tuple[str, ...] = ()
     requirements: tuple[Requirement, ...] = ()
@@ -111,7 +115,8 @@ def gather() -> Facts:
     memory = psutil.virtual_memory()
     shm_bytes, shm_free_bytes = _shm()
     between_hosts, settings_error = _settings()
-    spill_directory = tempfile.gettempdir()
+    spill_directory, spill_free_bytes = _spill()
+    kernel_cache = kept_in()
     pyverbs_version, pyverbs_error = _pyverbs()
     java, java_refused = _java()
     devices = _rdma_devices()
@@ -133,9 +138,10 @@ def gather() -> Facts:
         between_hosts=between_hosts,
         settings_error=settings_error,
         spill_directory=spill_directory,
-        spill_free_bytes=shutil.disk_usage(spill_directory).free,
+        spill_free_bytes=spill_free_bytes,
         open_files_max=_open_files_max(),
-        kernel_cache=kept_in(),
+        kernel_cache=kernel_cache,
+        kernel_cache_full="" if kernel_cache is None else why_full(kernel_cache),
         java=java,
         java_refused=java_refused,
         requirements=_requirements(),
@@ -172,6 +178,15 @@ def _shm() -> tuple[int, int] | tuple[None, None]:
         return None, None
     usage = shutil.disk_usage("/dev/shm")
     return usage.total, usage.free
+
+
+def _spill() -> tuple[str, int]:
+    """Return the folder for temporary files and its free bytes, or "" and 0 if there is none."""
+    try:
+        folder = tempfile.gettempdir()
+        return folder, shutil.disk_usage(folder).free
+    except OSError:
+        return "", 0
 
 
 def _open_files_max() -> int:

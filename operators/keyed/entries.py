@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from operator import index
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -34,6 +35,10 @@ Int64s = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
 _ENTRY_KEYS = Schema.of(owner="int64", at="int64")
+
+_LEAST_KEY, _GREATEST_KEY = -(1 << 63), (1 << 63) - 1
+_TAKEN_BY_FAMILY = {"date32": "a datetime.date", "duration": "a datetime.timedelta"}
+"""What maps take as keys, other than integers; else points in time."""
 
 
 def id_field(name: str) -> str:
@@ -450,16 +455,25 @@ class MapHandle(EntriesHandle):
 
     def _find(self, key: object) -> int:
         slot = self._slot()
-        owner = self._ids[slot]
-        return self._entries.find(owner, self._word(key)) if owner else -1
+        word, owner = self._word(key), self._ids[slot]
+        return self._entries.find(owner, word) if owner else -1
 
     def _word(self, key: Any) -> int:
-        kind = self.declaration.key_type
-        assert kind is not None
+        if type(key) is int and self._encode_key is None and _LEAST_KEY <= key <= _GREATEST_KEY:
+            return key
         try:
-            word = key if self._encode_key is None else self._encode_key(key)
-        except (TypeError, AttributeError) as error:
-            self._refuse(kind, key, error)
-        if not isinstance(word, int) or not -(1 << 63) <= word < 1 << 63:
-            self._refuse(kind, key, TypeError())
+            word = index(key) if self._encode_key is None else self._encode_key(key)
+        except (TypeError, AttributeError):
+            self._refuse_key(key)
+        if not _LEAST_KEY <= word <= _GREATEST_KEY:
+            self._refuse_key(key)
         return word
+
+    def _refuse_key(self, key: object) -> NoReturn:
+        kind = self.declaration.key_type
+        wanted = "a whole number from -2**63 to 2**63 - 1"
+        if self._encode_key is not None:
+            assert kind is not None
+            wanted = _TAKEN_BY_FAMILY.get(kind.family, "a datetime.datetime")
+        msg = f"{self.declaration.name!r} has keys of {kind}, not {key!r}: pass {wanted}"
+        raise UsageError(msg) from None

@@ -35,6 +35,9 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 _PER_UNIT = {"s": (1, 1_000_000), "ms": (1, 1_000), "us": (1, 1), "ns": (1_000, 1)}
 """Microseconds times the first, divided by the second, are a number of units."""
 
+_FLOAT32_END = float.fromhex("0x1.ffffffp+127")
+"""From here on, numbers are rounded to infinity."""
+
 
 def queued_field(name: str) -> str:
     """Return the field in which a timer's entry in its queue is noted."""
@@ -354,10 +357,32 @@ def _to_ns(when: datetime.datetime) -> int:
     return (when - epoch) // _MICROSECOND * 1000
 
 
+def _as_bool(value: Any) -> Any:
+    """Return True or False; memory for it would take any other object as one of them."""
+    if isinstance(value, (bool, np.bool_)):
+        return value
+    raise TypeError
+
+
+def _as_float32(value: Any) -> Any:
+    """Return a number that fits into float32, in which one that does not would be infinite."""
+    if not math.isfinite(value) or abs(float(value)) < _FLOAT32_END:
+        return value
+    raise OverflowError
+
+
 def codec_of(
     kind: DataType,
-) -> tuple[Callable[[Any], int] | None, Callable[[int], Any] | None]:
-    """Return how a value of Python is stored as an integer, and back; None if it is one already."""
+) -> tuple[Callable[[Any], Any] | None, Callable[[Any], Any] | None]:
+    """Return how a value of Python is stored, and back; None if it is kept as it is.
+
+    Dates, times and durations are stored as integers. The first raises an error of Python's for a
+    value that cannot be stored.
+    """
+    if kind.family == "bool":
+        return _as_bool, None
+    if kind.family == "float32":
+        return _as_float32, None
     if kind.family == "date32":
         return (
             lambda value: value.toordinal() - _EPOCH_DAY,

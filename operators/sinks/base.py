@@ -34,10 +34,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from ...configs.errors import InputError, OutputError, UsageError
 from ...configs.extras import require_extra
+from ..arguments import check_type, refuse
 
 if TYPE_CHECKING:
     import os
@@ -148,7 +150,14 @@ class SinkResult:
         """Return the first rows, reading no more than needed.
 
         Dates and times outside the years 1 to 9999, which Python does not have, are text.
+
+        Raises:
+            UsageError: `rows` is no number of rows.
         """
+        wanted = "a whole number of rows, from 0 on"
+        check_type("preview", "rows", rows, Integral, wanted)
+        if rows < 0:
+            refuse("preview", "rows", rows, wanted)
         head: list[dict[str, Any]] = []
         batches = self.table.to_batches() if self.table is not None else self._batches()
         for batch in batches:

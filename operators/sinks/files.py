@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ...configs.errors import OutputError, system_reason
-from ..arguments import check_type
+from ..arguments import check_bool, check_type, refuse
 from .base import CommitId, Delivery, Sink, SinkResult, SinkWriter, Staged
 from .epoch_part import EpochFolder, EpochPart
 from .epoch_parts import EpochParts, drop_note, remove_if_spent
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from ...configs.settings import Settings
     from ...transport.wire.batch import Batch
     from ..process import InstanceContext
+
+_COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "brotli", "none")
+"""Of Parquet files, as pyarrow names them, in any case."""
 
 
 @dataclass(frozen=True)
@@ -420,7 +423,11 @@ def parquet(
     Raises:
         OutputError: the output exists, or cannot be written; raised when the topology is planned
             and again when it is published.
+        UsageError: an argument has another type, or names no such compression.
     """
+    if not isinstance(compression, str) or compression.lower() not in _COMPRESSIONS:
+        wanted = f"{', '.join(map(repr, _COMPRESSIONS[:-1]))} or {_COMPRESSIONS[-1]!r}"
+        refuse("sinks.parquet", "compression", compression, wanted)
     return _file_sink(path, ParquetFormat(compression), overwrite)
 
 
@@ -442,6 +449,7 @@ def json_lines(path: str | os.PathLike[str], *, overwrite: bool = False) -> Sink
 
 def _file_sink(path: str | os.PathLike[str], format: PartFormat, overwrite: bool) -> FileSink:
     check_type(f"sinks.{format.name}", "path", path, (str, os.PathLike), "the path of a folder")
+    check_bool(f"sinks.{format.name}", "overwrite", overwrite)
     given = os.fspath(path)
     if not given or "://" in given or "\0" in given:
         msg = f"the output path {given!r} must be a folder on a local or mounted file system"

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ...configs.errors import InputError, OutputError, UsageError
-from ..arguments import check_type
+from ..arguments import check_bool, check_type
 from ..kafka.client import ClientErrors, KafkaCluster
 from ..kafka.commit_protocol import IfUnknown
 from ..kafka.messages import Encode, MessageFormat, MessageTable
@@ -478,7 +478,7 @@ def kafka(
     if if_unknown not in ("fail", "write", "skip"):
         msg = f"sinks.kafka(if_unknown={if_unknown!r}): it is 'fail', 'write' or 'skip'"
         raise UsageError(msg)
-    check_type("sinks.kafka", "transactional", transactional, bool, "True or False")
+    check_bool("sinks.kafka", "transactional", transactional)
     cluster = KafkaCluster.of(bootstrap_servers, config)
     format = _format(value, key, headers, timestamp)
     if not transactional:

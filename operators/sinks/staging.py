@@ -86,8 +86,9 @@ class OutputFolder:
             return
         if not self.overwrite:
             msg = (
-                f"the output {self.path!r} exists; name another, remove it, or have it overwritten "
-                "(overwrite=True, --overwrite)"
+                f"the output {self.path!r} exists; name another, remove it, or have it "
+                "overwritten: overwrite=True of its sink, or --overwrite where a command has that "
+                "option"
             )
             raise OutputError(msg)
         self._check_removable(self.path)

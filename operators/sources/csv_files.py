@@ -9,7 +9,7 @@ from itertools import compress
 from typing import TYPE_CHECKING
 
 from ...configs.errors import InputError
-from ..arguments import check_type, columns_to_read, names
+from ..arguments import check_bool, check_type, columns_to_read, names
 from .arrow_reader import check_supported, supported_schema, wanted_columns
 from .base import Source
 from .block_parser import BAD_QUOTES, BlockParser, Fault, no_line
@@ -338,7 +338,7 @@ def csv(
             `on_bad_rows="drop"`.
     """
     check_type("csv", "delimiter", delimiter, str, "one ASCII character, such as ';'")
-    check_type("csv", "newlines_in_values", newlines_in_values, bool, "True or False")
+    check_bool("csv", "newlines_in_values", newlines_in_values)
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
         msg = f"delimiter={delimiter!r} must be one ASCII character, such as ';' or '\\t'"
         raise InputError(msg)

@@ -14,7 +14,7 @@ from itertools import compress, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...configs.errors import BadRowError, InputError, WhaleError
-from ..arguments import accepts
+from ..arguments import accepts, check_bool
 from ..learnt_schema import WAITING_NS_MAX, LearntSchema
 from .bad_rows import Good, separate
 from .base import BadRows, Source, SourceReader
@@ -462,4 +462,5 @@ def iterable(
             "returns all rows; pass rows=, too, or leave it out"
         )
         raise InputError(msg)
+    check_bool("iterable", "bounded", bounded)
     return IterableSource(rows, take_schema(schema), bounded, replayable, resume=resume)

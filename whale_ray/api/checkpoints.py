@@ -39,13 +39,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CheckpointOptions:
-    """The arguments of `submit` about checkpoints; see there."""
+    """The arguments of `submit` or `run` about checkpoints; see there."""
 
     checkpoints: str | Path | None = None
     interval: Duration | None = None
     timeout: Duration | None = None
     restore: str | Path | None = None
     restore_without: Collection[str] = ()
+    call: Literal["submit", "run"] = "submit"
+    """Of what they are arguments, for messages."""
 
     def configured(self, settings: Settings) -> Settings:
         """Return settings with these options in them.
@@ -57,7 +59,7 @@ class CheckpointOptions:
         """
         for name, where in (("checkpoints", self.checkpoints), ("restore", self.restore)):
             wanted = "a folder, or a URL such as 's3://bucket/trips'"
-            check_type("submit", name, where, (str, os.PathLike, type(None)), wanted)
+            check_type(self.call, name, where, (str, os.PathLike, type(None)), wanted)
         given: dict[str, object] = {}
         if self.checkpoints is not None:
             given["checkpoints.url"] = str(self.checkpoints)
@@ -95,7 +97,7 @@ class CheckpointOptions:
 
     def restored(self, assignment: Assignment) -> Assignment:
         """Return a job that continues where `restore` says; raises what `find_manifest` does."""
-        without = names("submit", "restore_without", self.restore_without, _DISCARDED, or_one=True)
+        without = names(self.call, "restore_without", self.restore_without, _DISCARDED, or_one=True)
         if self.restore is None:
             if without:
                 msg = "restore_without= has no effect without restore=; leave it out"

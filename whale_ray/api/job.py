@@ -16,10 +16,10 @@ from ..control.outcome import JobOutcome, output_of_cancelled, warn_if_incomplet
 from ..deployment.signals import draining_signals
 from ..metrics.job_metrics import JobMetrics
 from ..metrics.tables import metrics_html
-from ..operators.arguments import check_type
+from ..operators.arguments import check_bool, check_type
 from ..optimizer.decisions import DecisionLog, OptimizerDecision
 from ..transport.clock import SystemClock
-from .watch import Watch
+from .watch import Watch, check_watch
 
 if TYPE_CHECKING:
     from ..configs.settings import RecordSettings
@@ -218,6 +218,7 @@ class Job:
             UsageError: a job that outlives this process had ended before.
         """
         check_type("Job.wait", "timeout_s", timeout_s, _SECONDS, _A_TIME)
+        check_watch("Job.wait", watch, line)
         clock = SystemClock()
         begun_ns = clock.monotonic_ns()
         lines = Watch(self.name, watch, interval_s)
@@ -267,6 +268,7 @@ class Job:
         """
         from ..control.job_states import ALIVE
 
+        check_type("Job.results", "sink_id", sink_id, (str, type(None)), "the id of a sink")
         is_endless = not self._is_bounded and self.state in ALIVE  # waiting would have no end
         if is_endless or not self.outcome().bounded:
             msg = (
@@ -322,7 +324,7 @@ class Job:
             TimeoutError: the job has not ended within `timeout_s`.
         """
         for name, given in (("drain", drain), ("savepoint", savepoint)):
-            check_type("Job.stop", name, given, bool, "True or False")
+            check_bool("Job.stop", name, given)
         check_type("Job.stop", "timeout_s", timeout_s, _SECONDS, _A_TIME)
         if self._outcome is None:
             self._asked_to_stop = True

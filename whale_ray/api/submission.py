@@ -18,6 +18,7 @@ from ..control.job_states import ALIVE
 from ..control.supervisor import Supervisor
 from ..deployment.signals import draining_signals
 from ..metrics.job_metrics import JobMetrics
+from ..operators.arguments import check_bool
 from ..operators.sinks.base import Sink
 from ..operators.sources.base import Source
 from ..operators.windows.durations import Duration
@@ -45,10 +46,11 @@ from .checkpoints import (
 from .cluster_options import RayOptions
 from .job import Job, JobRunner
 from .new_jobs import checked_job_id, new_job_id
+from .submit_arguments import check_clock, check_where
 from .supervisor_runners import CallingThreadRunner, ThreadRunner
 from .topology import Topology
 from .topology.checks import describe_value
-from .watch import Watch, watching
+from .watch import Watch, check_watch, watching
 
 if TYPE_CHECKING:
     from ..deployment.processes.process_fleet import HostPlace
@@ -110,8 +112,11 @@ def run(
         KeyboardInterrupt: a second Ctrl-C, which ends the job at once; nothing is published.
     """
     options = CheckpointOptions(
-        checkpoints, checkpoint_interval, checkpoint_timeout, restore, restore_without
+        checkpoints, checkpoint_interval, checkpoint_timeout, restore, restore_without, "run"
     )
+    check_bool("run", "optimize", optimize)
+    check_clock(clock)
+    check_watch("run", watch, line)
     resolved = options.configured(_settings(settings)).with_overrides({"runtime.hosts": 1})
     clock = clock or SystemClock()
     logical, decisions = _optimized(topology, resolved, 1, optimize=optimize)
@@ -201,9 +206,10 @@ def submit(
     checkpointing = CheckpointOptions(
         checkpoints, checkpoint_interval, checkpoint_timeout, restore, restore_without
     )
+    check_bool("submit", "optimize", optimize)
     resolved = checkpointing.configured(_settings(settings))
     on_ray = RayOptions(address, detach, queue, runtime_env)
-    _check_where(on, places, on_ray)
+    check_where(on, places, on_ray)
     logical, decisions = _optimized(topology, resolved, workers, optimize=optimize)
     if on == "processes":
         job = _submit_to_processes(logical, resolved, workers, places, checkpointing, decisions)
@@ -298,22 +304,6 @@ def start_on_ray(
     return job
 
 
-def _check_where(on: str, places: Sequence[HostPlace], options: RayOptions) -> None:
-    """Raise UsageError for options that have no effect where the job is to run."""
-    if on not in ("ray", "processes"):
-        msg = f"on={on!r} is not known; use on='ray' or on='processes'"
-        raise UsageError(msg)
-    if on == "ray":
-        if places:
-            msg = "places are for on='processes'; under Ray the hosts are its nodes"
-            raise UsageError(msg)
-        return
-    given = [name for name, value in vars(options).items() if value not in (None, False)]
-    if given:
-        msg = f"{given[0]}= has an effect only on Ray; leave it out, or run on='ray'"
-        raise UsageError(msg)
-
-
 def resume(
     path: str | Path,
     *,
@@ -367,7 +357,7 @@ def resume(
         return resumed_assignment(begun, point, manifest.lineage)
 
     options = RayOptions(address, detach, queue, runtime_env)
-    _check_where(on or ran_on, (), options)
+    check_where(on or ran_on, (), options)
     if (on or ran_on) == "processes":
         return start_on_processes(assign(settings, ()))
     return start_on_ray(logical, settings, workers, options, assign)

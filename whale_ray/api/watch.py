@@ -12,10 +12,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from ..operators.arguments import refuse
 from ..transport.clock import SystemClock
 
 _CHECK_INTERVAL_S = 0.2
 _DRAINING = "the sources end, all rows read are processed; one more signal cancels it"
+_A_STREAM = ("write", "flush", "isatty")
+
+
+def check_watch(call: str, watch: object, line: object) -> None:
+    """Raise UsageError for a `watch=` that is no stream, or a `line=` that is no function."""
+    if watch is not None and not all(callable(getattr(watch, name, None)) for name in _A_STREAM):
+        refuse(call, "watch", watch, "a stream such as sys.stderr")
+    if line is not None and not callable(line):
+        refuse(call, "line", line, "a function (metrics) → str")
 
 
 class Watch:
@@ -60,10 +70,9 @@ class Watch:
             self._last = (state, "")
         if not line or self._stream is None:
             return
-        if self._stream.isatty():
+        if _is_terminal(self._stream):
             width = shutil.get_terminal_size().columns - 1
-            self._stream.write(f"\r\033[K{line[:width]}")
-            self._stream.flush()
+            self._write(f"\r\033[K{line[:width]}")
             self._unfinished = True
             return
         before, last = self._last
@@ -73,18 +82,31 @@ class Watch:
 
     def close(self) -> None:
         """End the last line, so that it is not overwritten."""
-        if self._unfinished and self._stream is not None:
-            self._stream.write("\n")
-            self._stream.flush()
+        if self._unfinished:
+            self._write("\n")
             self._unfinished = False
 
     def _print_permanently(self, text: str) -> None:
+        over = "\r\033[K" if self._unfinished else ""
+        self._write(f"{over}{text}\n")
+        self._unfinished = False
+
+    def _write(self, text: str) -> None:
+        """Write a text; if it cannot be written, the job goes on, without any more lines."""
         if self._stream is None:
             return
-        over = "\r\033[K" if self._unfinished else ""
-        self._stream.write(f"{over}{text}\n")
-        self._stream.flush()
-        self._unfinished = False
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):  # the disk is full, the reader is gone, the stream is closed
+            self._stream = None
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    try:
+        return stream.isatty()
+    except (OSError, ValueError):  # it is closed
+        return False
 
 
 @contextmanager

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..configs.errors import ResourceError
+from ..transport.compiled_folder import why_full
 
 if TYPE_CHECKING:
     from ..api.job import Job
     from ..api.topology import Stream, Topology
 
+_REMEDY = "make room there, or set NUMBA_CACHE_DIR to a folder with room"
 ROWS = 40
 WORKERS = 2
 
@@ -43,10 +45,23 @@ def _compile(_parsed: object) -> int:
             " write"
         )
         raise ResourceError(msg)
+    _check_room(place)
     compiling.notice.silent = True  # it is what this command is for
     run_ordinary_jobs()
+    _check_room(place)
+    if not any(Path(place).glob("*.nbc")):  # numba's files of compiled code
+        msg = f"nothing was kept in {place}: {_REMEDY}, and compile again"
+        raise ResourceError(msg)
     sys.stdout.write(f"what most jobs use is compiled, and kept in folders such as {place}\n")
     return 0
+
+
+def _check_room(place: str) -> None:
+    """Raise ResourceError if the folder of compiled functions has no room for more."""
+    reason = why_full(place)
+    if reason:
+        msg = f"compiled functions cannot be kept in {place}: {reason}; {_REMEDY}"
+        raise ResourceError(msg)
 
 
 def run_ordinary_jobs() -> None:

@@ -16,6 +16,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..configs.errors import (
@@ -24,6 +25,7 @@ from ..configs.errors import (
     EXIT_USAGE,
     UserFunctionError,
     WhaleError,
+    system_reason,
 )
 from ..configs.json_text import json_text
 from ..deployment.signals import exit_code_of_stop, interrupting_signals
@@ -87,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words  # at any position, also among an application's own options
     words = [word for word in words if word != "--debug"]
+    _open_closed_streams()
     _escape_unencodable_output()
     try:
         with interrupting_signals():
@@ -95,13 +98,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("whale-ray: interrupted\n")
         return exit_code_of_stop()
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return EXIT_FAILURE
+    except OSError as error:
+        if error.filename is not None or _can_print():  # it is of something else
+            raise
+        return _report_unprintable(error)
     except WhaleError as error:
         if debug:
             traceback.print_exc()
         code = _report(error)
     return exit_code_of_stop() if code == EXIT_INTERRUPTED else code
+
+
+def _open_closed_streams() -> None:
+    """Let what is printed be lost where a stream was closed (`>&-`): Python has None for it."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+
+
+def _can_print() -> bool:
+    """Return whether stdout takes one more line."""
+    try:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    except OSError:
+        return False
+    return True
+
+
+def _drop_output() -> None:
+    """Let all that stdout still holds be lost, or Python would try to write it at its end."""
+    with suppress(OSError):  # it is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _report_unprintable(error: OSError) -> int:
+    """Say that stdout cannot be written, such as on a full disk. Return the exit code."""
+    _drop_output()
+    with suppress(OSError):  # stderr may lie on the same disk
+        sys.stderr.write(
+            f"whale-ray: cannot print the result: {system_reason(error)}; what a finished job has"
+            " published is complete: make room, or send the output elsewhere\n"
+        )
+    return EXIT_FAILURE
 
 
 def _escape_unencodable_output() -> None:

@@ -365,7 +365,8 @@ def _explain(parsed: argparse.Namespace) -> int:
     else:
         options = _own_options("explain", parsed)
         plan = explained(load_topology(parsed.app), options)
-    sys.stdout.write(f"{plan}\n")
+    as_json = "--json" in parsed.rest  # an option of all of them, never a value
+    sys.stdout.write(f"{json_text(plan.as_dict()) if as_json else plan}\n")
     return 0
 
 

@@ -75,6 +75,7 @@ def _state(parsed: argparse.Namespace) -> int:
 def _list(parsed: argparse.Namespace) -> tuple[Any, list[str]]:
     from ..api.state_listing import epochs_in
     from ..api.state_reading import find_epoch, open_store
+    from ..configs.errors import DamagedCheckpointError
 
     store, named = open_store(parsed.path)
     epoch = named if named is not None and parsed.epoch == "latest" else parsed.epoch
@@ -89,7 +90,13 @@ def _list(parsed: argparse.Namespace) -> tuple[Any, list[str]]:
     }
     if epoch == "latest" and epochs[-1].damage:
         return found, lines
-    of_epoch, lines_of_epoch = _operators_at(store, epoch)
+    try:
+        of_epoch, lines_of_epoch = _operators_at(store, epoch)
+    except DamagedCheckpointError as error:  # of its manifest; the others are listed all the same
+        damage = str(error)
+        if any(one.damage and damage.startswith(one.damage) for one in epochs):
+            return found, lines
+        return found | {"damage": damage}, [*lines, f"  {damage}"]
     return found | of_epoch, [*lines, "", *lines_of_epoch]
 
 
@@ -125,7 +132,8 @@ def _fail_if_damaged(found: dict[str, Any]) -> None:
     """Raise DamagedCheckpointError if a list has damage in it, so that the exit code says so."""
     from ..configs.errors import DamagedCheckpointError
 
-    all_of = len(found["checkpoints"])
+    is_missing = "damage" in found and "operators" not in found  # the newest has no manifest
+    all_of = len(found["checkpoints"]) + is_missing
     number = sum(bool(one["damage"]) for one in (*found["checkpoints"], found) if "damage" in one)
     if number:
         remedy = (

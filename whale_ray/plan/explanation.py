@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 _CELL = "padding:2px 12px 2px 0;text-align:left;vertical-align:top;white-space:nowrap"
 _RULE = "border-bottom:1px solid rgba(128,128,128,.35)"
@@ -48,6 +49,11 @@ class Table:
         body = [f"  {line}".rstrip() for line in aligned] if self.rows else []
         note = [f"  {self.note}"] if self.note else []
         return "\n".join([self.title, *body, *note])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the table as plain values, a mapping from header to cell for each row."""
+        rows = [dict(zip(self.headers, row, strict=True)) for row in self.rows]
+        return {"title": self.title, "rows": rows, "note": self.note}
 
     def to_html(self) -> str:
         """Return the table as HTML whose colours follow the notebook's theme."""
@@ -91,6 +97,10 @@ class Explanation:
 
     def __repr__(self) -> str:
         return str(self)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the explanation as plain values, without the diagram."""
+        return {"title": self.title, "tables": [table.as_dict() for table in self.tables]}
 
     def _repr_html_(self) -> str:
         """Render in a notebook, light or dark."""

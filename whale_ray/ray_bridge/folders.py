@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..configs.errors import ResourceError, system_reason
+from ..configs.temporary_folder import temporary_folder
 from ..operators.sinks.held_folders import FolderHold, remove_unless_held
 
 _PREFIX = "whale-ray-handover-"
@@ -69,8 +70,7 @@ def writing_there() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        place = tempfile.tempdir or "the temporary directory"
-        msg = f"cannot hand rows over in {place}: {system_reason(error)}; {REMEDY}"
+        msg = f"cannot hand rows over in {temporary_folder()}: {system_reason(error)}; {REMEDY}"
         raise ResourceError(msg) from None
 
 

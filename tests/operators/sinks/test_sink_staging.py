@@ -181,8 +181,8 @@ def put_old(out: Path) -> None:
 def test_an_existing_output_is_refused_early_and_late(tmp_path: Path) -> None:
     out = tmp_path / "out"
     message = (
-        f"the output '{out}' exists; name another, remove it, or have it overwritten "
-        "(overwrite=True, --overwrite)"
+        f"the output '{out}' exists; name another, remove it, or have it overwritten: "
+        "overwrite=True of its sink, or --overwrite where a command has that option"
     )
     sink = sinks.csv(out)
     writer = sink.open(instance_context(), "t")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -137,7 +139,7 @@ def test_entries_of_other_types_are_refused() -> None:
                 self.items[3]
             with pytest.raises(UsageError, match="'items' keeps values of int64, not 'x'"):
                 self.items.append("x")
-            with pytest.raises(UsageError, match="'seen' keeps values of int64, not 1.5"):
+            with pytest.raises(UsageError, match="'seen' has keys of int64, not 1.5: pass a whole"):
                 self.seen[1.5] = 1.0
             with pytest.raises(UsageError, match="'seen' keeps values of float64, not None"):
                 self.seen[1] = None
@@ -151,3 +153,64 @@ def test_entries_of_other_types_are_refused() -> None:
         state.map("string", "int64")
     with pytest.raises(InputError, match="state.list does not keep binary"):
         state.list("binary")
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_keys_of_other_types_are_refused_and_all_integers_taken(filled: bool) -> None:
+    class Keys(whale.KeyedProcess):
+        seen = state.map("int64", "int64")
+        days = state.map("date32", "int64")
+
+        def on_row(self, row: Any, out: whale.Output) -> None:
+            if filled:
+                self.seen[np.int32(3)] = 7
+                self.days[datetime.date(2024, 2, 29)] = 1
+                assert self.seen.keys() == [3] and type(self.seen.keys()[0]) is int
+                assert np.int64(3) in self.seen and self.seen[np.uint8(3)] == 7
+            else:
+                assert np.int64(3) not in self.seen
+            for wrong in ("x", 3.0, None, 1 << 63):
+                for call in (self.seen.get, self.seen.__contains__, self.seen.__delitem__):
+                    with pytest.raises(UsageError, match="'seen' has keys of int64, not .*: pass"):
+                        call(wrong)
+            with pytest.raises(UsageError, match="not 5: pass a datetime.date"):
+                self.days.get(5)
+
+    feed(opened(Keys), [{"k": 1}])
+
+
+def test_only_true_and_false_are_booleans_and_no_number_becomes_infinite() -> None:
+    class Kept(whale.KeyedProcess):
+        on = state.value("bool")
+        all_on = state.list("bool")
+        by_number = state.map("int64", "bool")
+        size = state.value("float32")
+        sizes = state.list("float32")
+
+        def on_row(self, row: Any, out: whale.Output) -> None:
+            for wrong in ("false", 0, 1.0, np.int8(1), [0]):
+                with pytest.raises(UsageError, match="'on' keeps values of bool, not"):
+                    self.on.set(wrong)
+                with pytest.raises(UsageError, match="'all_on' keeps values of bool, not"):
+                    self.all_on.append(wrong)
+                with pytest.raises(UsageError, match="'by_number' keeps values of bool, not"):
+                    self.by_number[1] = wrong
+            for right in (True, np.False_):
+                self.on.set(right)
+                self.all_on.append(right)
+                assert self.on.get() is bool(right)
+            assert self.all_on.get() == [True, False]
+            for wrong in (1e300, -3.5e38, np.float64(1e39)):
+                with pytest.raises(UsageError, match="'size' leaves its type float32 with .*wider"):
+                    self.size.set(wrong)
+                with pytest.raises(UsageError, match="'sizes' keeps values of float32, not"):
+                    self.sizes.append(wrong)
+            with pytest.raises(UsageError, match="'size' keeps values of float32, not 'x'"):
+                self.size.set("x")
+            for right in (3.4028235e38, -math.inf, 5, np.float32(1.5)):
+                self.size.set(right)
+                assert self.size.get() == np.float32(right)
+            self.size.set(math.nan)
+            assert math.isnan(self.size.get())
+
+    feed(opened(Kept), [{"k": 1}])

@@ -274,3 +274,44 @@ def test_a_missing_attribute_of_a_job_is_answered_with_its_replacement(
     ):
         getattr(job, name)
     assert not hasattr(job, "nonsense")
+
+
+class Full(io.StringIO):
+    """A stream on a disk that is full from the second line on."""
+
+    def __init__(self, error: Exception, terminal: bool) -> None:
+        super().__init__()
+        self.error, self.terminal, self.asked = error, terminal, 0
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+    def write(self, text: str) -> int:
+        self.asked += 1
+        if self.asked > 1:
+            raise self.error
+        return super().write(text)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ValueError("closed")])
+def test_a_line_that_cannot_be_written_is_the_last(error: Exception, terminal: bool) -> None:
+    stream = Full(error, terminal)
+    watch = Watch("fares", stream, 1.0)
+    for line in ("one", "two", "three"):
+        watch.show("running", line)
+    watch.show("draining", "four")
+    watch.report_restarts(1, 0, "worker 0 died")
+    watch.close()
+    assert "one" in stream.getvalue()
+    assert stream.asked == 2
+    assert not watch.due(1e9)
+
+
+def test_a_stream_that_was_closed_ends_no_job() -> None:
+    stream = io.StringIO()
+    stream.close()
+    watch = Watch("fares", stream, 1.0)
+    watch.show("running", "one")
+    watch.close()
+    assert not watch.due(1e9)

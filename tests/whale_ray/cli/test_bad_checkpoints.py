@@ -311,3 +311,21 @@ def last_counts() -> list[tuple[int, int]]:
     assert visible()
     rows = duckdb.sql("SELECT k, max(rows), count(*), min(rows) FROM 'out/*.parquet' GROUP BY k")
     return sorted((k, most) for k, most, *_ in rows.fetchall())
+
+
+@pytest.mark.parametrize("damage", [remove_the_newest, lambda: cut_short(manifests()[-1])])
+def test_the_others_are_listed_where_the_newest_manifest_is_missing_or_damaged(
+    damage: Damage, here: Path, capsys: Any
+) -> None:
+    number = len(manifests())
+    newest = int(manifests()[-1].name.split("-")[1])
+    damage()
+    epochs = [int(path.name.split("-")[1]) for path in manifests()]
+    assert main(["state", "st", "--json"]) == 2
+    printed = capsys.readouterr()
+    assert [one["epoch"] for one in json.loads(printed.out)["checkpoints"]] == epochs
+    assert f"1 of {number} checkpoints in " in printed.err
+    assert main(["state", "st"]) == 2
+    printed = capsys.readouterr()
+    assert all(re.search(rf"^ *{epoch} ", printed.out, re.MULTILINE) for epoch in epochs)
+    assert re.search(rf"^  .*\b0*{newest}\b.*", printed.out, re.MULTILINE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -56,3 +57,13 @@ def test_rows_that_the_terminal_cannot_show_are_escaped(monkeypatch: pytest.Monk
     Path("arrows.py").write_text(f"{BUILD.replace('i}', 'chr(8592 + i)}')}\nmine = build('a')\n")
     assert main(["run", "arrows.py", "--on", "inline"]) == 0
     assert "\n  \\u2191\n" in stream.buffer.getvalue().decode("ascii")
+
+
+def test_a_plan_is_printed_as_json(capsys: Any) -> None:
+    Path("stocks.py").write_text(f"{BUILD}\nstocks = build('stocks')\n")
+    for app in ("stocks.py", "ride-hailing"):
+        assert main(["explain", app, "--on", "processes", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["title"].startswith("topology ")
+        assert all(table["title"] and table["rows"] is not None for table in found["tables"])
+        assert any("operator" in row for table in found["tables"] for row in table["rows"])

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 import whale_ray as whale
+from whale_ray import machine
 from whale_ray.cli import compiling as cli
 from whale_ray.cli.main import main
 from whale_ray.configs.errors import EXIT_FAILURE
-from whale_ray.transport import compiling
+from whale_ray.transport import compiled_folder, compiling
 
 JOB = """
 import whale_ray as whale
@@ -113,3 +114,23 @@ def test_without_a_place_to_keep_them(
     monkeypatch.setattr(compiling, "kept_in", lambda: None)
     assert main(["compile"]) == EXIT_FAILURE
     assert "NUMBA_CACHE_DIR" in capsys.readouterr().err
+
+
+def test_a_full_folder_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(compiling, "kept_in", lambda: str(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            compiled_folder.tempfile, "TemporaryFile", lambda dir: Path("/dev/full").open("wb")
+        )
+        assert main(["compile"]) == EXIT_FAILURE
+        assert machine.gather().kernel_cache_full == "No space left on device"
+    told = f"cannot be kept in {tmp_path}: No space left on device; make room there"
+    assert told in capsys.readouterr().err
+    monkeypatch.setattr(cli, "run_ordinary_jobs", lambda: None)
+    assert main(["compile"]) == EXIT_FAILURE
+    assert f"nothing was kept in {tmp_path}: make room there" in capsys.readouterr().err
+    (tmp_path / "one.nbc").touch()
+    assert main(["compile"]) == 0
+    assert str(tmp_path) in capsys.readouterr().out

@@ -21,7 +21,7 @@ from ...operators.windows.specifications import (
 from ...operators.windows.top_n import TopN
 from ...plan.logical import Input, OperatorKind, OperatorNode
 from . import misuse
-from .checks import check_choice, describe_value, mistake, written_as
+from .checks import check_bool, check_choice, describe_value, mistake, written_as
 from .known import KnownColumns, as_known_schema, check_columns
 from .locations import caller_location
 from .time_columns import (
@@ -160,6 +160,7 @@ class GroupedRows:
             raise mistake(operator_id, f"n is {describe_value(n)}: pass a whole number from 1 on")
         if not isinstance(by, str):
             raise mistake(operator_id, f"by is {describe_value(by)}: pass the name of a column")
+        check_bool(operator_id, "with_ties", with_ties)
         if isinstance(self._window, (SessionWindow, CountWindow)) or self._by_clock:
             assert self._window is not None
             raise mistake(

@@ -11,7 +11,7 @@ from ...operators.joins.equi_join import How
 from ...operators.windows.durations import duration_ns
 from ...plan.columns import known_columns
 from ...plan.logical import LEFT, RIGHT, Input
-from .checks import check_choice, describe_value, mistake
+from .checks import check_bool, check_choice, mistake
 from .join_arguments import add_stream_join, join_keys
 from .registry import Registry
 
@@ -25,7 +25,7 @@ def add_join_asof(
     strategy: Strategy,
     tolerance: object,
     how: How,
-    allow_exact_matches: object,
+    allow_exact_matches: bool,
     wanted_id: str | None,
     parallelism: int | None,
 ) -> str:
@@ -87,11 +87,8 @@ def _tolerance(operator_id: str, given: object) -> int:
     return found
 
 
-def _exact_matches(operator_id: str, given: object, strategy: Strategy) -> bool:
-    if not isinstance(given, bool):
-        raise mistake(
-            operator_id, f"allow_exact_matches is {describe_value(given)}: pass True or False"
-        )
+def _exact_matches(operator_id: str, given: bool, strategy: Strategy) -> bool:
+    check_bool(operator_id, "allow_exact_matches", given)
     if not given and strategy == "nearest":
         raise mistake(
             operator_id,

@@ -95,6 +95,12 @@ def check_choice(operator_id: str, name: str, value: object, choices: tuple[str,
         raise mistake(operator_id, f"{name} is {_shorten(value)}: pass {wanted}")
 
 
+def check_bool(operator_id: str, name: str, value: object) -> None:
+    """Refuse a value that is neither True nor False: of "no" Python takes it as true."""
+    if not isinstance(value, bool):
+        raise mistake(operator_id, f"{name} is {_shorten(value)}: pass True or False")
+
+
 def check_function(
     operator_id: str, verb: str, function: object, takes: tuple[str, ...], makes: str
 ) -> None:

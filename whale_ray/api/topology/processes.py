@@ -23,7 +23,7 @@ from ...plan.columns import schemas_of_process
 from ...plan.logical import RIGHT, Input, OperatorKind, OperatorNode
 from ...plan.requests import CPU, GPU, ResourceRequest
 from ...transport.wire.types import Schema
-from .checks import check_choice, describe_value, mistake, name_of
+from .checks import check_bool, check_choice, describe_value, mistake, name_of
 from .known import as_known_schema, columns_of, kind_of_key
 from .locations import caller_location
 from .registry import Registry
@@ -108,6 +108,8 @@ def add_process(
     operator_id = registry.choose_id("process", wanted_id)
     connected = len(inputs) == 2
     factory, kind = check_process(operator_id, operator, connected=connected)
+    if event_time_order is not None:
+        check_bool(operator_id, "event_time_order", event_time_order)
     _check_keyed(operator_id, kind, inputs)
     if kind.input_order is not None:
         check_choice(operator_id, "input_order", kind.input_order, get_args(InputOrder))
