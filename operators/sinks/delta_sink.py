@@ -13,6 +13,7 @@ A file that no entry will ever name, since its epoch does not count, is removed 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, get_args
@@ -238,6 +239,16 @@ def _files(staged: Sequence[Staged]) -> list[DeltaFile]:
     return [file for one in staged_files(staged) for file in one.files]
 
 
+def _check_path(path: str) -> None:
+    """Refuse what deltalake takes for another path: it decodes paths as URLs, after it commits."""
+    if re.search(r"%[0-9a-fA-F]{2}|[\\\x00-\x1f\x7f]", path):
+        msg = (
+            f"delta({path!r}): deltalake cannot read tables whose paths have '%' before two digits,"
+            " a backslash or a control character; name another folder"
+        )
+        raise UsageError(msg)
+
+
 def delta(
     path_or_url: str | os.PathLike[str],
     *,
@@ -291,6 +302,7 @@ def delta(
     url = given.removeprefix("file://") if given.startswith("file:///") else given
     if "://" not in url:
         url = os.path.abspath(os.path.expanduser(url))
+        _check_path(url)
     wanted = "a column, or a list of columns"
     columns = names("delta", "partition_by", partition_by, wanted, or_one=True)
     folder = TableFolder(url, dict(storage_options or {}))

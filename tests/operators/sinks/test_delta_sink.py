@@ -444,6 +444,22 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, case: str) -> Non
     assert "secret" not in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["x%20y", "a\\b", "a\tb"])
+def test_paths_that_deltalake_takes_for_others_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="deltalake cannot read tables whose paths have"):
+        whale.sinks.delta(f"/tables/{name}")
+
+
+@pytest.mark.parametrize("name", ["x y", "100%", "ü#?", "a%zz"])
+def test_other_odd_paths_are_tables_to_which_rows_can_be_added(tmp_path: Path, name: str) -> None:
+    for _ in range(2):
+        topology = whale.Topology("odd")
+        rows = topology.source(whale.sources.iterable([{"a": 1}]), id="rows")
+        rows.sink(whale.sinks.delta(tmp_path / name), id="out")
+        whale.run(topology)
+    assert DeltaTable(str(tmp_path / name)).to_pyarrow_table().num_rows == 2
+
+
 def test_arguments_are_checked() -> None:
     with pytest.raises(UsageError, match="it is 'append' or 'overwrite'"):
         delta("t", mode="merge")
