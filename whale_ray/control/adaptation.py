@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from ..metrics.counters import WorkerSnapshot
+from ..metrics.counters import MemberCounters
 from ..multicast.tree_state import SwitchReport
 from ..operators.groupings import All, Custom, Direct, Global
 from ..optimizer.decisions import Decides, OptimizerDecision
@@ -52,7 +52,7 @@ class Adaptation:
         self._tell = tell
         self._interval_ns = settings.runtime.adapt_interval_ms * 1_000_000
         self._attempt = -1
-        self._seen: dict[int, WorkerSnapshot] = {}
+        self._seen: dict[int, MemberCounters] = {}
         self._due_ns = 0
         self._slices: dict[int, SlicePolicy] = {}  # by edge
         self._scaling: dict[int, ScalingPolicy] = {}
@@ -71,7 +71,7 @@ class Adaptation:
     def turn(
         self,
         attempt: int,
-        newest: Mapping[int, WorkerSnapshot],
+        newest: Mapping[int, MemberCounters],
         switches: Iterable[SwitchReport] = (),
     ) -> None:
         """Look at the workers if it is time, once all have told their counters since the last.

@@ -9,17 +9,17 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-from ..metrics.counters import WorkerSnapshot
+from ..metrics.counters import MemberCounters
 from ..plan.assignment import Assignment
 from .controller_events import Event
 
 
 @dataclass(frozen=True)
-class SnapshotTaken:
+class CountersTaken:
     """The counters of a member; None if it could not be asked."""
 
     member: int
-    snapshot: WorkerSnapshot | None
+    counters: MemberCounters | None
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class MemberMessage:
     content: object
 
 
-FleetEvent = Event | SnapshotTaken | MemberMessage
+FleetEvent = Event | CountersTaken | MemberMessage
 
 
 class Fleet(ABC):
@@ -53,7 +53,7 @@ class Fleet(ABC):
 
         Steps (`attempt_steps.STEPS`, and rejoin) are carried out one after another; each is
         answered by an event. Commands (`member_host.COMMANDS`) take effect at once, without an
-        answer. `snapshot` is answered by one `SnapshotTaken`, unless the member dies.
+        answer. `counters` is answered by one `CountersTaken`, unless the member dies.
         """
 
     @abstractmethod

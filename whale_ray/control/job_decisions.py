@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from ..configs.units import NS_PER_S
-from ..metrics.counters import WorkerSnapshot
+from ..metrics.counters import MemberCounters
 from ..multicast.tree_state import SwitchReport
 from ..operators.windows.reduction import LEAST_REDUCTION
 from ..optimizer.decisions import Decides, DecisionLog, OptimizerDecision
@@ -69,8 +69,8 @@ class JobDecisions:
 
     def note_merges(
         self,
-        before: Iterable[WorkerSnapshot],
-        now: Iterable[WorkerSnapshot],
+        before: Iterable[MemberCounters],
+        now: Iterable[MemberCounters],
         now_ns: int,
     ) -> None:
         """Keep whether partial aggregates step aside, where that has changed between two looks."""
@@ -113,10 +113,10 @@ class JobDecisions:
         return OptimizerDecision(operator, Decides.OUT_DEGREE, degree, formula, numbers, reason)
 
 
-def _merged(snapshots: Iterable[WorkerSnapshot]) -> Mapping[str, tuple[int, int, int]]:
+def _merged(counters: Iterable[MemberCounters]) -> Mapping[str, tuple[int, int, int]]:
     """Return the rows in, the rows out and the deltas among them, by operator."""
     found: dict[str, tuple[int, int, int]] = {}
-    for worker in snapshots:
+    for worker in counters:
         for one in worker.instances:
             rows, out, deltas = found.get(one.operator_id, (0, 0, 0))
             found[one.operator_id] = (

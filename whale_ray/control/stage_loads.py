@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..configs.units import NS_PER_S
-from ..metrics.counters import WorkerSnapshot
+from ..metrics.counters import MemberCounters
 from ..metrics.loads import EdgeLoad, WorkerLoad, load_between
 from ..operators.groupings import All
 from ..optimizer.scaling_policy import StageLoad
@@ -27,8 +27,8 @@ class LoadsBetween:
     """
 
     plan: PhysicalPlan
-    before: Mapping[int, WorkerSnapshot]
-    now: Mapping[int, WorkerSnapshot]
+    before: Mapping[int, MemberCounters]
+    now: Mapping[int, MemberCounters]
 
     def slices_of(self, edge: Edge) -> SliceLoad | None:
         """Return what is sent on an edge; None if nothing was."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ..configs.errors import UsageError
 from ..metrics.checkpoint_metrics import CheckpointMetrics
-from ..metrics.counters import WorkerSnapshot
+from ..metrics.counters import MemberCounters
 from ..metrics.edge_metrics import edge_metrics
 from ..metrics.export.exports import begin_exports
 from ..metrics.export.metric import JobStatus
@@ -27,10 +27,11 @@ from . import controller_events as e
 from .adaptation import Adaptation
 from .attempt_steps import REJOIN
 from .controller import JobController, JobPhase
+from .counter_history import CounterHistory
 from .epoch_session import EpochSession
 from .epoch_writer import EpochWriter
 from .failures import as_whale_error, logged
-from .fleet import Fleet, MemberMessage, SnapshotTaken
+from .fleet import CountersTaken, Fleet, MemberMessage
 from .job_states import ALIVE, OF_PHASE
 from .journal import Entry, Journal, NoJournal
 from .outcome import JobOutcome
@@ -38,7 +39,6 @@ from .progress import ControllerProgress
 from .restart_policy import Limits
 from .savepoints import Savepoints
 from .sink_publisher import SinkPublisher
-from .snapshots import SnapshotHistory
 from .tree_session import TreeSession
 
 _COMMANDS_MAX = 3  # to drain, to cancel, to stop with a savepoint: each once
@@ -79,7 +79,7 @@ class Supervisor:
         self._epochs: EpochSession | None = None
         if has_checkpoints(assignment):
             self._epochs = self._new_epochs(CheckpointStore.at(settings.checkpoints.url))
-        self._snapshots = SnapshotHistory()
+        self._counters = CounterHistory()
         self._adaptation = Adaptation(assignment, self._send_to_workers, clock)
         self._exports = ExitStack()
         self.reader = JobReader(
@@ -94,7 +94,7 @@ class Supervisor:
         self._next_snapshot_ns = 0
         self._ended_streams: set[int] = set()
         self._awaited_since_ns: int | None = None
-        self._asked: dict[int, int] = {}  # member → attempt in which it was asked for a snapshot
+        self._asked: dict[int, int] = {}  # member → attempt in which it was asked for counters
 
     def _new_epochs(self, store: CheckpointStore) -> EpochSession:
         fleet, commit, first = self._fleet, self._publisher.commit, self._clock.wall_ns()
@@ -114,11 +114,11 @@ class Supervisor:
 
     def metrics(self) -> JobMetrics:
         """Return the newest counters of all operators; at the end, averages over the whole run."""
-        return self._metrics(self._snapshots.previous)
+        return self._metrics(self._counters.previous)
 
-    def _metrics(self, previous: Mapping[int, WorkerSnapshot]) -> JobMetrics:
+    def _metrics(self, previous: Mapping[int, MemberCounters]) -> JobMetrics:
         order = [node.id for node in self._assignment.plan.logical.nodes]
-        newest = list(self._snapshots.newest.values())
+        newest = list(self._counters.newest.values())
         since_ns = self._running_since_ns if self._ran_ns else None
         before, attempt = list(previous.values()), self._controller.attempt
         metrics = summarize(order, newest, before, attempt, since_ns)
@@ -261,10 +261,10 @@ class Supervisor:
                 self._perform(action)
             if self._outcome is not None:
                 return  # and wait for no further event: none would come
-            self._request_snapshots(interval_ns)
+            self._request_counters(interval_ns)
             event = self._next_event(interval_ns)
-            if isinstance(event, SnapshotTaken):
-                self._take_snapshot(event)
+            if isinstance(event, CountersTaken):
+                self._take_counters(event)
                 event = e.Tick()
             elif isinstance(event, MemberMessage):
                 event = self._take_message(event)
@@ -276,10 +276,10 @@ class Supervisor:
             actions += self._turn_epochs()
             if self._controller.phase is JobPhase.RUNNING:
                 switches = self._trees.switches
-                self._adaptation.turn(self._controller.attempt, self._snapshots.newest, switches)
+                self._adaptation.turn(self._controller.attempt, self._counters.newest, switches)
             self._turn_record()
 
-    def _next_event(self, interval_ns: int) -> e.Event | SnapshotTaken | MemberMessage:
+    def _next_event(self, interval_ns: int) -> e.Event | CountersTaken | MemberMessage:
         # Without an except block: a user's error would be shown as raised "during" ours.
         if self._commands:
             return self._commands.popleft()
@@ -301,7 +301,7 @@ class Supervisor:
             self.stop(drain=asked == "drain")
 
     def _view(self, metrics: JobMetrics) -> JobView:
-        newest, seen = dict(self._snapshots.newest), self._recorder.seen
+        newest, seen = dict(self._counters.newest), self._recorder.seen
         return JobView(self.state, metrics, newest, seen, self._trees.trees, self._trees.loads)
 
     def _turn_trees(self) -> None:
@@ -359,14 +359,14 @@ class Supervisor:
         for worker in range(self._assignment.plan.workers):
             self._fleet.call(worker, self._controller.attempt, "tell", (content,))
 
-    def _request_snapshots(self, interval_ns: int) -> None:
+    def _request_counters(self, interval_ns: int) -> None:
         now_ns = self._clock.monotonic_ns()
         if self._controller.phase is JobPhase.RUNNING and now_ns >= self._next_snapshot_ns:
             self._next_snapshot_ns = now_ns + interval_ns
             for member in range(self._assignment.plan.members):
                 if member not in self._asked:  # at most one unanswered request per member
                     self._asked[member] = self._controller.attempt
-                    self._fleet.call(member, self._controller.attempt, "snapshot", ())
+                    self._fleet.call(member, self._controller.attempt, "counters", ())
 
     def _take_message(self, message: MemberMessage) -> e.Event:
         """Handle a worker's or relay's message; return AttemptLost if relays cannot continue."""
@@ -376,24 +376,24 @@ class Supervisor:
             return e.Tick()
         return self._trees.take(message, self._clock.monotonic_ns()) or e.Tick()
 
-    def _take_snapshot(self, event: SnapshotTaken) -> None:
+    def _take_counters(self, event: CountersTaken) -> None:
         attempt = self._asked.pop(event.member, None)
-        if event.snapshot is not None and attempt == self._controller.attempt:
-            self._keep_snapshot(event.snapshot)
+        if event.counters is not None and attempt == self._controller.attempt:
+            self._keep_counters(event.counters)
 
     def _keep_final(self, event: e.Returned) -> None:
-        """Keep the last snapshot of a member, which `run` returns."""
-        if isinstance(event.result, WorkerSnapshot) and event.attempt == self._controller.attempt:
-            self._keep_snapshot(event.result)
+        """Keep the last counters of a member, which `run` returns."""
+        if isinstance(event.result, MemberCounters) and event.attempt == self._controller.attempt:
+            self._keep_counters(event.result)
 
-    def _keep_snapshot(self, snapshot: WorkerSnapshot) -> None:
-        self._snapshots.take(snapshot)
-        self._notify_receivers(snapshot)
+    def _keep_counters(self, counters: MemberCounters) -> None:
+        self._counters.take(counters)
+        self._notify_receivers(counters)
 
-    def _notify_receivers(self, snapshot: WorkerSnapshot) -> None:
+    def _notify_receivers(self, counters: MemberCounters) -> None:
         """Send the receivers of custom transports the number of messages, once a sender ended."""
         sent: dict[int, dict[int, int]] = {}
-        for operator in snapshot.transports:
+        for operator in counters.transports:
             stream = operator.stream
             if stream is not None and operator.ended and stream not in self._ended_streams:
                 self._ended_streams.add(stream)
@@ -442,7 +442,7 @@ class Supervisor:
         if self._controller.phase is JobPhase.ENDED:
             self._drop_output(attempt)
             return
-        self._snapshots.clear()
+        self._counters.clear()
         if self._epochs is None:
             self._publisher.discard(attempt)
         else:

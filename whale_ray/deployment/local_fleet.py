@@ -10,7 +10,7 @@ from collections import deque
 from typing import Any
 
 from ..control.controller_events import Raised
-from ..control.fleet import Fleet, FleetEvent, MemberMessage, SnapshotTaken
+from ..control.fleet import CountersTaken, Fleet, FleetEvent, MemberMessage
 from ..plan.assignment import Assignment
 from ..transport.clock import Clock
 from ..worker.worker import Worker
@@ -72,8 +72,8 @@ class LocalFleet(Fleet):
         if not self._pending:
             return None
         attempt, method, arguments = self._pending.popleft()
-        if method == "snapshot":
-            return self._snapshot()
+        if method == "counters":
+            return self._counters()
         if method == "run":
             return self._run_on(attempt, timeout_ns)
         return self.host.execute(attempt, method, arguments)
@@ -84,14 +84,14 @@ class LocalFleet(Fleet):
         if isinstance(event, Raised) or event.result is not None:
             self._running = None
             return event
-        if self._pending and self._pending[0][1] == "snapshot":
+        if self._pending and self._pending[0][1] == "counters":
             self._pending.popleft()
-            return self._snapshot()
+            return self._counters()
         return None
 
-    def _snapshot(self) -> SnapshotTaken:
+    def _counters(self) -> CountersTaken:
         """Return a copy of the counters, since the worker changes its own objects."""
-        return copy.deepcopy(self.host.snapshot())
+        return copy.deepcopy(self.host.counters())
 
     def shutdown(self, grace_ns: int) -> None:
         """Close the worker."""

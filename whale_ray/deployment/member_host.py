@@ -25,7 +25,7 @@ from ..configs.errors import (
 )
 from ..control.attempt_steps import REJOIN
 from ..control.controller_events import Raised, Returned
-from ..control.fleet import MemberMessage, SnapshotTaken
+from ..control.fleet import CountersTaken, MemberMessage
 from .freed_memory import keep_freed_memory
 from .members import Member
 
@@ -39,7 +39,7 @@ COMMANDS = frozenset({"drain", "finish", "abort", "tell"})
 
 
 class MemberHost:
-    """Member `index` of a job; `execute` runs in one thread, `command` and `snapshot` in any."""
+    """Member `index` of a job; `execute` runs in one thread, `command` and `counters` in any."""
 
     def __init__(self, index: int, member: Member) -> None:
         keep_freed_memory()
@@ -101,13 +101,13 @@ class MemberHost:
             raise ValueError(msg)
         getattr(self.member, name)(attempt, *arguments)
 
-    def snapshot(self) -> SnapshotTaken:
+    def counters(self) -> CountersTaken:
         """Return the member's counters; never raises, since no job fails for want of counters."""
         try:
-            return SnapshotTaken(self._index, self.member.snapshot())
+            return CountersTaken(self._index, self.member.counters())
         except Exception:  # noqa: BLE001  # read while the loop writes; the next one may succeed
             _log.exception("%s cannot tell its counters", self.member.name)
-            return SnapshotTaken(self._index, None)
+            return CountersTaken(self._index, None)
 
     def abort(self) -> None:
         """Let the step under way end soon; never raises."""
@@ -149,7 +149,7 @@ class StepThread:
 def pack(message: object) -> bytes:
     """Pickle a message to the controller; an event that cannot be pickled becomes a `Raised`."""
     try:
-        if isinstance(message, SnapshotTaken | MemberMessage):
+        if isinstance(message, CountersTaken | MemberMessage):
             # Frequent, and without objects of the user, which only cloudpickle may know.
             return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         return cloudpickle.dumps(message)

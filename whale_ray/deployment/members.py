@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ..metrics.counters import WorkerSnapshot
+from ..metrics.counters import MemberCounters
 from ..transport.clock import SystemClock
 from .envelope import Envelope, unseal, unseal_for_relay
 
@@ -29,7 +29,7 @@ class Member(Protocol):
     def abort(self, attempt: int) -> None:
         """End the attempt at the next turn of the step under way."""
 
-    def snapshot(self) -> WorkerSnapshot:
+    def counters(self) -> MemberCounters:
         """Return its counters."""
 
     def close(self) -> None:

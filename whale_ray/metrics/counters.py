@@ -195,7 +195,7 @@ class RingLoad:
 
 
 @dataclass(frozen=True)
-class WorkerSnapshot:
+class MemberCounters:
     """One member's counters at one moment (`at_ns` monotonic), and its processor time so far.
 
     The counters are those of an `attempt`, but the processor time. A worker has instances, rings

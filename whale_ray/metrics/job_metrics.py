@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..configs.units import describe_duration
 from .checkpoint_metrics import CheckpointMetrics
-from .counters import InstanceMetrics, TransportMetrics, WorkerSnapshot
+from .counters import InstanceMetrics, MemberCounters, TransportMetrics
 from .edge_metrics import EdgeMetrics
 from .loads import WorkerLoad
 from .operator_metrics import (
@@ -48,7 +48,7 @@ class JobMetrics:
     transports: tuple[TransportMetrics, ...] = ()
     edges: tuple[EdgeMetrics, ...] = ()
     checkpoints: CheckpointMetrics | None = None
-    members: tuple[WorkerSnapshot, ...] = field(default=(), repr=False)
+    members: tuple[MemberCounters, ...] = field(default=(), repr=False)
     decisions: DecisionLog | None = field(default=None, repr=False)
     lost: str = ""
 
@@ -110,20 +110,20 @@ class JobMetrics:
 
 def summarize(
     order: Iterable[str],
-    snapshots: Iterable[WorkerSnapshot],
-    previous: Iterable[WorkerSnapshot] = (),
+    counters: Iterable[MemberCounters],
+    previous: Iterable[MemberCounters] = (),
     attempt: int = 0,
     since_ns: int | None = None,
 ) -> JobMetrics:
-    """Put the newest snapshot of every member together; operators in the order of their ids given.
+    """Put the newest counters of every member together; operators in the order of their ids given.
 
     Rates are against `previous`; with `since_ns` (monotonic) they are averages since then.
     """
-    newest = list({snapshot.worker: snapshot for snapshot in snapshots}.values())
-    before = {snapshot.worker: snapshot for snapshot in previous} if since_ns is None else {}
+    newest = list({each.worker: each for each in counters}.values())
+    before = {each.worker: each for each in previous} if since_ns is None else {}
     by_operator: dict[str, list[Interval]] = {}
-    for snapshot in newest:
-        for interval in _intervals(snapshot, before.get(snapshot.worker), since_ns):
+    for each in newest:
+        for interval in _intervals(each, before.get(each.worker), since_ns):
             by_operator.setdefault(interval.now.operator_id, []).append(interval)
     furthest_ns = furthest_event_time_ns(one for each in newest for one in each.instances)
     relays = sorted((each for each in newest if each.host), key=lambda each: each.worker)
@@ -142,9 +142,9 @@ def summarize(
 
 
 def _intervals(
-    now: WorkerSnapshot, before: WorkerSnapshot | None, since_ns: int | None
+    now: MemberCounters, before: MemberCounters | None, since_ns: int | None
 ) -> Iterator[Interval]:
-    """Yield what each instance of a worker did since an earlier snapshot, or since `since_ns`."""
+    """Yield what each instance of a worker did since earlier counters, or since `since_ns`."""
     earlier = {} if before is None else {(m.operator_id, m.instance): m for m in before.instances}
     for metrics in now.instances:
         if since_ns is not None:

@@ -1,4 +1,4 @@
-"""One operator over all its instances: totals, and rates and shares between two snapshots."""
+"""One operator over all its instances: totals, and what its counters say of rates and shares."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class OperatorMetrics:
     Attributes:
         rows_in, rows_out: rows so far; those out on the main output.
         side_rows_out: rows out on each other output, by its name.
-        rate_per_s: rows received a second, since the previous snapshot.
+        rate_per_s: rows received a second, since the previous counters.
         lag_ms: how far in event time the slowest instance is behind the furthest source; None
             without event time.
-        busy: share of the time since the previous snapshot in the operator's own code, of its
+        busy: share of the time since the previous counters in the operator's own code, of its
             busiest instance.
         busiest_instance: which one that is.
-        back_pressured: share of the time since the previous snapshot in which a full output kept
+        back_pressured: share of the time since the previous counters in which a full output kept
             its most blocked instance from working.
         rows_dropped: rows left out, by reason.
         rows_late: rows that came too late, whatever was done with them (`InstanceMetrics`).
@@ -69,7 +69,7 @@ class OperatorMetrics:
 class Interval:
     """What one instance has counted, and what it had counted `elapsed_ns` before.
 
-    `before` is None, and `elapsed_ns` 0, where there is no earlier snapshot.
+    `before` is None, and `elapsed_ns` 0, where there are no earlier counters.
     """
 
     now: InstanceMetrics

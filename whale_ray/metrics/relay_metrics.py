@@ -1,4 +1,4 @@
-"""A host's relay and its links: rates between two snapshots, and what carries the links."""
+"""A host's relay and its links: rates since earlier counters, and what carries the links."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..transport.links.statistics import LinkStatistics
-    from .counters import WorkerSnapshot
+    from .counters import MemberCounters
 
 NO_LINK = "no link"
 
@@ -19,12 +19,12 @@ class RelayMetrics:
     """A host's relay and its links.
 
     Attributes:
-        sent_bytes_per_s: to all other hosts, since the previous snapshot.
+        sent_bytes_per_s: to all other hosts, since the previous counters.
         links: what `TcpEndpoint` counts, per peer: bytes, messages, breaks by reason, duplicates,
             waiting; and what carries the link, or why RDMA verbs do not.
         refused: connections refused before they said who they are, by reason.
         waits_for: the peers with slow readers: bytes for them had to wait since the previous
-            snapshot.
+            counters.
     """
 
     host: str
@@ -45,11 +45,11 @@ class RelayMetrics:
 
 
 def relay_metrics(
-    now: WorkerSnapshot, before: WorkerSnapshot | None, since_ns: int | None
+    now: MemberCounters, before: MemberCounters | None, since_ns: int | None
 ) -> RelayMetrics:
-    """Return what a relay did since an earlier snapshot, or since it began (monotonic) without one.
+    """Return what a relay did since earlier counters, or since it began (monotonic) without any.
 
-    Without either its rate is 0. Peers with slow readers show only against an earlier snapshot.
+    Without either its rate is 0. Peers with slow readers show only against earlier counters.
     """
     earlier = {} if before is None else {link.host: link for link in before.links}
     began_ns = since_ns if before is None else before.at_ns

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..configs.errors import WhaleError
-from ..metrics.counters import WorkerSnapshot
+from ..metrics.counters import MemberCounters
 from ..optimizer.decisions import DecisionLog
 from ..plan.assignment import Assignment
 from ..transport.clock import Clock, SystemClock
@@ -41,8 +41,8 @@ class NoRecorder:
     """Keeps nothing."""
 
     next_due_ns: int | None = None
-    seen: Mapping[int, WorkerSnapshot] = MappingProxyType({})
-    """The snapshots of the last sample, by member: the next one's rates are those since then."""
+    seen: Mapping[int, MemberCounters] = MappingProxyType({})
+    """The counters of the last sample, by member: the next one's rates are those since then."""
 
     def begin(self) -> None:
         """Do nothing."""

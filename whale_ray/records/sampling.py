@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from ..configs.errors import UserFunctionError, WhaleError
-from ..metrics.counters import InstanceMetrics, LatencyHistogram, WorkerSnapshot
+from ..metrics.counters import InstanceMetrics, LatencyHistogram, MemberCounters
 from ..metrics.job_metrics import JobMetrics
 from ..metrics.operator_metrics import OperatorMetrics
 from ..metrics.relay_metrics import RelayMetrics
@@ -54,7 +54,7 @@ class JobView:
     Attributes:
         state: as `Job.state`.
         metrics: the newest counters, put together.
-        newest: the newest snapshot of each member.
+        newest: the newest counters of each member.
         previous: the one before.
         trees: the multicast trees in force that have changed or may change, by stream.
         loads: what decides on their out-degrees, by stream.
@@ -62,8 +62,8 @@ class JobView:
 
     state: str
     metrics: JobMetrics
-    newest: Mapping[int, WorkerSnapshot]
-    previous: Mapping[int, WorkerSnapshot]
+    newest: Mapping[int, MemberCounters]
+    previous: Mapping[int, MemberCounters]
     trees: Mapping[int, Tree]
     loads: Mapping[int, TreeLoad]
 
@@ -117,7 +117,7 @@ class Sampler:
         """Take how often, at most, members tell their counters and samples are made."""
         self._workers = workers
         self._silence_s = _SILENT_INTERVALS * interval_s
-        # By member: when its newest snapshot was taken, and since when that is the newest.
+        # By member: when its newest counters were taken, and since when they are the newest.
         self._heard: dict[int, tuple[int | None, float]] = {}
         self._places = {operator_id: place for place, operator_id in enumerate(operator_ids)}
         self._latencies: dict[str, LatencyHistogram] = {}
@@ -197,7 +197,7 @@ class Sampler:
             for n, one in told.items()
         ]
 
-    def _silent_s(self, member: int, newest: WorkerSnapshot | None, at_s: float) -> float:
+    def _silent_s(self, member: int, newest: MemberCounters | None, at_s: float) -> float:
         """Return for how long a member has not moved; 0 while that is usual.
 
         It has told no counters since then, or its loop is in one turn.
@@ -221,7 +221,7 @@ class Sampler:
         return total if before is None else total.since(before)
 
     def _instances(
-        self, worker: WorkerSnapshot, before: WorkerSnapshot | None
+        self, worker: MemberCounters, before: MemberCounters | None
     ) -> Iterator[list[float | None]]:
         """Yield operator, instance, worker, rows per s, busy, back-pressured, buffered rows."""
         earlier: dict[tuple[str, int], InstanceMetrics] = {}
@@ -268,7 +268,7 @@ def _operator(one: OperatorMetrics, view: JobView) -> dict[str, Any]:
     return shown
 
 
-def _member(now: WorkerSnapshot, before: WorkerSnapshot | None) -> dict[str, Any]:
+def _member(now: MemberCounters, before: MemberCounters | None) -> dict[str, Any]:
     """Return a worker or relay, and how many cores its process keeps busy."""
     cores = 0.0
     if before is not None and now.at_ns > before.at_ns:
@@ -276,7 +276,7 @@ def _member(now: WorkerSnapshot, before: WorkerSnapshot | None) -> dict[str, Any
     return {"member": now.worker, "host": now.host, "cores": _short(cores)}
 
 
-def _ring(now: Any, worker: WorkerSnapshot, before: WorkerSnapshot | None) -> dict[str, Any]:
+def _ring(now: Any, worker: MemberCounters, before: MemberCounters | None) -> dict[str, Any]:
     earlier = None
     if before is not None:
         earlier = next((one for one in before.rings if one.ring == now.ring), None)

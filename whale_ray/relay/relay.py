@@ -21,7 +21,7 @@ import random
 from collections.abc import Callable, Mapping
 
 from ..configs.errors import AttemptLostError
-from ..metrics.counters import WorkerSnapshot, cpu_time_ns
+from ..metrics.counters import MemberCounters, cpu_time_ns
 from ..multicast.tree_messages import Relocated, TreeOrders
 from ..multicast.tree_state import TreeState
 from ..plan.assignment import RelayAssignment
@@ -47,7 +47,7 @@ Tell = Callable[[int, object], None]
 class Relay:
     """Member `member` of a job, for one attempt after another; listens at `address`.
 
-    The steps and `close` are called from one thread; `abort`, `finish` and `snapshot` from any.
+    The steps and `close` are called from one thread; `abort`, `finish` and `counters` from any.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Relay:
             found[host] = address
         return found
 
-    def run(self, attempt: int, _connected: tuple[object, ...] = ()) -> WorkerSnapshot:
+    def run(self, attempt: int, _connected: tuple[object, ...] = ()) -> MemberCounters:
         """Move bytes until `finish`; return the final counters."""
         board = self._board
         assert board is not None
@@ -194,7 +194,7 @@ class Relay:
                 msg = "the attempt was aborted"
                 raise AttemptLostError(msg)
             board.rest(self._turn)
-        return self.snapshot()
+        return self.counters()
 
     def drain(self, attempt: int) -> None:
         """Do nothing: a relay runs until all workers have ended."""
@@ -217,10 +217,10 @@ class Relay:
         self._aborted = attempt
         self._wake()
 
-    def snapshot(self) -> WorkerSnapshot:
+    def counters(self) -> MemberCounters:
         """Return the counters of its links."""
         endpoint = self._endpoint
-        return WorkerSnapshot(
+        return MemberCounters(
             self._member,
             self._clock.monotonic_ns(),
             cpu_time_ns(),

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from ..configs.errors import AttemptLostError
-from ..metrics.counters import WorkerSnapshot
+from ..metrics.counters import MemberCounters
 from ..multicast.tree_messages import SendersEnded, SetAddressing
 from ..operators.sinks.base import Staged
 from ..operators.snapshots import OperatorSnapshot
@@ -68,7 +68,7 @@ class Worker:
     """Worker `index` of a job, for one attempt after the other.
 
     The steps and `close` are called from one thread; `drain`, `abort`, `report` and
-    `snapshot` from any. `report` sends the controller what it has not asked for; None drops it.
+    `counters` from any. `report` sends the controller what it has not asked for; None drops it.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class Worker:
 
     def run(
         self, attempt: int, _connected: tuple[object, ...] = (), budget_ns: int | None = None
-    ) -> WorkerSnapshot | None:
+    ) -> MemberCounters | None:
         """Work until everything has ended; return the final counters.
 
         With `budget_ns`, return None when that much time has passed before.
@@ -317,9 +317,9 @@ class Worker:
             for writer in task.writers:
                 writer.set_addressing(self._addressing)
 
-    def snapshot(self) -> WorkerSnapshot:
+    def counters(self) -> MemberCounters:
         """Return the counters of all local operators; see `WorkerCounters`."""
-        return self._counters.snapshot(self._attempt)
+        return self._counters.read(self._attempt)
 
     def close(self) -> None:
         """Give back rings, files and whatever was not published."""

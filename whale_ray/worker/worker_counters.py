@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..configs.errors import WhaleError
-from ..metrics.counters import RingLoad, TransportMetrics, WorkerSnapshot, cpu_time_ns
+from ..metrics.counters import MemberCounters, RingLoad, TransportMetrics, cpu_time_ns
 from ..metrics.loads import EdgeLoad, WorkerLoad
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ __all__ = ["WorkerCounters"]
 class WorkerCounters:
     """Those of worker `index`.
 
-    `snapshot` is called from any thread, all else by the loop; `wake` ends the loop's sleep.
+    `read` is called from any thread, all else by the loop; `wake` ends the loop's sleep.
     """
 
     def __init__(
@@ -79,14 +79,14 @@ class WorkerCounters:
         """Whether the loop has not answered yet since somebody wanted to know."""
         return self._is_asked
 
-    def last(self, attempt: int) -> WorkerSnapshot:
+    def last(self, attempt: int) -> MemberCounters:
         """Return the counters at the end, up to date; raises as `begin_turn`."""
         self._update()
         last = self._counters(attempt)
         self._check()
         return last
 
-    def snapshot(self, attempt: int) -> WorkerSnapshot:
+    def read(self, attempt: int) -> MemberCounters:
         """Return the counters of all local operators, and have them brought up to date."""
         self._is_asked = True
         with suppress(ValueError):  # another thread may be closing the board
@@ -104,7 +104,7 @@ class WorkerCounters:
         if self._failure is not None:
             raise self._failure
 
-    def _counters(self, attempt: int) -> WorkerSnapshot:
+    def _counters(self, attempt: int) -> MemberCounters:
         cpu_ns = cpu_time_ns()
         now_ns = self._clock.monotonic_ns()
         opened = self._rings
@@ -112,7 +112,7 @@ class WorkerCounters:
         if opened is not None:
             with suppress(ValueError):  # another thread may be closing them
                 rings = opened.loads()
-        return WorkerSnapshot(
+        return MemberCounters(
             self._index,
             now_ns,
             cpu_ns,

@@ -251,7 +251,7 @@ def test_a_stage_says_that_it_waits_for_its_table() -> None:
     worker.connect(0, (worker.link(0, (worker.open(0),)),))
 
     def state() -> dict[str, tuple[bool, int]]:
-        instances = worker.snapshot().instances
+        instances = worker.counters().instances
         return {one.operator_id: (one.waits_for_table, one.rows_in) for one in instances}
 
     state()  # its loop answers in the next turn

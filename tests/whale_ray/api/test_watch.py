@@ -20,7 +20,7 @@ from whale_ray.configs.errors import JobCancelledError
 from whale_ray.control.job_states import ALIVE
 from whale_ray.control.outcome import JobOutcome
 from whale_ray.metrics.checkpoint_metrics import CheckpointMetrics
-from whale_ray.metrics.counters import InstanceMetrics, WorkerSnapshot
+from whale_ray.metrics.counters import InstanceMetrics, MemberCounters
 from whale_ray.metrics.job_metrics import JobMetrics, summarize
 from whale_ray.transport.clock import VirtualClock
 
@@ -53,7 +53,7 @@ def test_on_a_terminal_of_80_columns_checkpoints_are_in_sight(
     began = tuple(InstanceMetrics(name, 0, 0, rows_in=1000) for name in names)
     runner = Short("running")
     runner.ended = replace(
-        summarize(names, [WorkerSnapshot(0, 10**9, 0, began)], since_ns=0),
+        summarize(names, [MemberCounters(0, 10**9, 0, began)], since_ns=0),
         checkpoints=CheckpointMetrics(9, 2, 3, 900, 90, 250, 2000, failure=failure),
     )
     line = told([("running", Job("id", "fares", runner).status())], Terminal())
@@ -109,8 +109,8 @@ class Short(JobRunner):
             InstanceMetrics("rows", 0, 0, rows_in=200),
             InstanceMetrics("out", 0, 0, rows_in=9),
         )
-        snapshots = [WorkerSnapshot(0, 10**9, 0, begun)]
-        self.ended = summarize(["rows", "out"], snapshots, since_ns=0)
+        counters = [MemberCounters(0, 10**9, 0, begun)]
+        self.ended = summarize(["rows", "out"], counters, since_ns=0)
 
     def state(self) -> str:
         return self.how
@@ -242,7 +242,7 @@ def test_shares_lie_between_0_and_100_percent(
 ) -> None:
     """A call that took long is charged when it ends; a restart begins to count anew."""
     before, after = (
-        WorkerSnapshot(
+        MemberCounters(
             0,
             at_ns,
             0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import whale_ray as whale
 from whale_ray.configs.settings import Settings
 from whale_ray.control.adaptation import Adaptation
-from whale_ray.metrics.counters import WorkerSnapshot
+from whale_ray.metrics.counters import MemberCounters
 from whale_ray.metrics.loads import EdgeLoad, WorkerLoad
 from whale_ray.plan.assignment import Assignment
 from whale_ray.plan.planner import plan
@@ -27,13 +27,13 @@ def planned() -> Assignment:
     return Assignment("job", plan(topology.logical_plan(), SETTINGS, 1), SETTINGS)
 
 
-def look(second: int) -> dict[int, WorkerSnapshot]:
+def look(second: int) -> dict[int, MemberCounters]:
     """Return the counters of a worker that never sleeps."""
     sent = {
         0: EdgeLoad(1_000 * second, 100 * second, 40_000 * second, 100 * second),
         1: EdgeLoad(65_000 * second, 100 * second, 2_600_000 * second, 100 * second),
     }
-    return {0: WorkerSnapshot(0, second * S, 0, (), load=WorkerLoad(0, {}, sent, 0))}
+    return {0: MemberCounters(0, second * S, 0, (), load=WorkerLoad(0, {}, sent, 0))}
 
 
 def test_an_edge_follows_its_own_rows_and_no_other_edge() -> None:

@@ -11,7 +11,7 @@ import pytest
 import whale_ray as whale
 from whale_ray.configs.settings import Settings
 from whale_ray.control.job_decisions import JobDecisions
-from whale_ray.metrics.counters import InstanceMetrics, WorkerSnapshot
+from whale_ray.metrics.counters import InstanceMetrics, MemberCounters
 from whale_ray.multicast.tree_state import SwitchReport, TreeLoad
 from whale_ray.multicast.trees import chain, star
 from whale_ray.optimizer.decisions import Decides, OptimizerDecision
@@ -59,11 +59,11 @@ def test_a_switch_of_a_tree_is_a_decision_with_the_numbers_that_led_to_it():
     assert [one.at_s for one in kept.log.steps[1:]] == [2.0, 4.0]
 
 
-def looks(operator: str, *counts: tuple[int, int, int]) -> list[list[WorkerSnapshot]]:
+def looks(operator: str, *counts: tuple[int, int, int]) -> list[list[MemberCounters]]:
     found = []
     for rows, out, deltas in counts:
         one = InstanceMetrics(operator, 0, 0, rows_in=rows, rows_out=out, deltas_out=deltas)
-        found.append([WorkerSnapshot(0, 0, 0, (one,))])
+        found.append([MemberCounters(0, 0, 0, (one,))])
     return found
 
 

@@ -245,7 +245,7 @@ def test_a_relay_that_reported_its_end_and_then_dies_counts_as_not_ended() -> No
     second = JobController(1, LIMITS, 1)
     first = running(1)
     second.resume(first.progress, 0)
-    second.handle(Returned(1, 0, "run", "snapshot"), 0)
+    second.handle(Returned(1, 0, "run", "counters"), 0)
     assert second.handle(Died(1, "signal 9"), 0) == [RelayLost(1), Respawn(1)]
     assert second.handle(Returned(0, 0, "run", None), 0) == [CallMember(0, 0, "stage")]
     assert second.handle(Returned(0, 0, "stage", {}), 0) == [Publish(0, ({}, None))]

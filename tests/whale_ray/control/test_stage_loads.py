@@ -7,7 +7,7 @@ import pytest
 import whale_ray as whale
 from whale_ray.configs.settings import Settings
 from whale_ray.control.stage_loads import LoadsBetween
-from whale_ray.metrics.counters import InstanceMetrics, WorkerSnapshot
+from whale_ray.metrics.counters import InstanceMetrics, MemberCounters
 from whale_ray.metrics.loads import EdgeLoad, WorkerLoad
 from whale_ray.plan.planner import plan
 from whale_ray.testing import ListSource
@@ -33,7 +33,7 @@ def test_rates_busy_shares_and_waits_are_those_of_the_time_between():
                 instances.append(InstanceMetrics("rows", 0, worker, rows, blocked_ns=blocked_ns))
                 sent = {0: EdgeLoad(rows, rows // 5, rows * 40, rows // 10)}
             load = WorkerLoad(worker, {sink.id: int(cpu_s * S)}, sent, int(idle_s[worker] * S))
-            found[worker] = WorkerSnapshot(worker, second * S, 0, tuple(instances), load=load)
+            found[worker] = MemberCounters(worker, second * S, 0, tuple(instances), load=load)
         return found
 
     loads = LoadsBetween(physical, look(10, 1000, (1, 2), 1), look(12, 5000, (1.5, 4), 1.5))

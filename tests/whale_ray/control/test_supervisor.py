@@ -33,14 +33,14 @@ from whale_ray.control import sink_publisher
 from whale_ray.control.attempt_steps import STEPS
 from whale_ray.control.controller import JobPhase
 from whale_ray.control.controller_events import Raised, Returned, StopRequested
+from whale_ray.control.counter_history import CounterHistory
 from whale_ray.control.fleet import (
+    CountersTaken,
     MemberMessage,
-    SnapshotTaken,
 )
 from whale_ray.control.job_states import ALIVE
 from whale_ray.control.journal import Entry, Journal
 from whale_ray.control.sink_publisher import SinkPublisher
-from whale_ray.control.snapshots import SnapshotHistory
 from whale_ray.control.supervisor import Supervisor
 from whale_ray.deployment.envelope import seal, unseal
 from whale_ray.deployment.local_fleet import LocalFleet
@@ -48,7 +48,7 @@ from whale_ray.deployment.member_host import MemberHost, StepThread, pack
 from whale_ray.deployment.members import LOCAL_ADDRESS
 from whale_ray.deployment.processes.message_socket import MessageSocket
 from whale_ray.deployment.processes.process_worker import ProcessWorker
-from whale_ray.metrics.counters import WorkerSnapshot
+from whale_ray.metrics.counters import MemberCounters
 from whale_ray.metrics.job_metrics import summarize
 from whale_ray.operators.sinks.base import Sink, SinkResult, Staged
 from whale_ray.operators.sinks.collect import CollectSink
@@ -205,14 +205,14 @@ def test_a_job_that_is_stopped_before_its_workers_run_drains_once_they_do(no_lea
 
 
 def test_a_snapshot_that_comes_late_does_not_replace_a_newer_one() -> None:
-    snapshots = SnapshotHistory()
-    old, new = (WorkerSnapshot(0, at_ns, 0, ()) for at_ns in (5, 9))
-    for snapshot in (new, old):
-        snapshots.take(snapshot)
-    assert (snapshots.newest, snapshots.previous) == ({0: new}, {})
-    last = WorkerSnapshot(0, 9, 1, ())
-    snapshots.take(last)
-    assert (snapshots.newest, snapshots.previous) == ({0: last}, {})
+    history = CounterHistory()
+    old, new = (MemberCounters(0, at_ns, 0, ()) for at_ns in (5, 9))
+    for each in (new, old):
+        history.take(each)
+    assert (history.newest, history.previous) == ({0: new}, {})
+    last = MemberCounters(0, 9, 1, ())
+    history.take(last)
+    assert (history.newest, history.previous) == ({0: last}, {})
 
 
 class Silent(LocalFleet):
@@ -224,7 +224,7 @@ class Silent(LocalFleet):
         self.turns = 0
 
     def call(self, member: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
-        if method == "snapshot":
+        if method == "counters":
             self.asked += 1
         else:
             super().call(member, attempt, method, arguments)
@@ -234,7 +234,7 @@ class Silent(LocalFleet):
             self.turns += 1
             self._clock.sleep_ns(timeout_ns)
             if self.turns == 20:
-                return SnapshotTaken(0, None)
+                return CountersTaken(0, None)
             return None
         return super().next_event(timeout_ns)
 
@@ -260,16 +260,16 @@ def test_a_worker_that_does_not_answer_is_not_asked_again(no_leaks: None) -> Non
 
 
 class Watched(LocalFleet):
-    """Keeps every snapshot that it gave."""
+    """Keeps all counters that it gave."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__(clock)
-        self.taken: deque[WorkerSnapshot] = deque(maxlen=100)
+        self.taken: deque[MemberCounters] = deque(maxlen=100)
 
     def next_event(self, timeout_ns: int) -> Any:
         event = super().next_event(timeout_ns)
-        if isinstance(event, SnapshotTaken) and event.snapshot is not None:
-            self.taken.append(event.snapshot)
+        if isinstance(event, CountersTaken) and event.counters is not None:
+            self.taken.append(event.counters)
         return event
 
 
@@ -374,8 +374,8 @@ def test_all_steps_run_in_one_thread_whichever_thread_asks_for_them() -> None:
 
 def test_returned_events_of_the_run_carry_the_final_counters(no_leaks: None) -> None:
     supervisor = supervise(Trouble("nowhere"))
-    supervisor._keep_final(Returned(0, 7, "run", WorkerSnapshot(0, 5, 0, ())))
-    assert supervisor._snapshots.newest == {}  # of another attempt
+    supervisor._keep_final(Returned(0, 7, "run", MemberCounters(0, 5, 0, ())))
+    assert supervisor._counters.newest == {}  # of another attempt
     supervisor.stop(True)
     supervisor.stop(True)
     supervisor.stop(False)
@@ -453,7 +453,7 @@ def test_a_control_thread_that_breaks_ends_its_process(monkeypatch: pytest.Monke
         with pytest.raises(UnpicklingError):
             worker._listen()
         assert left == ["left"]
-        ours.send(pickle.dumps((0, "snapshot", ())))
+        ours.send(pickle.dumps((0, "counters", ())))
         ours.send(pickle.dumps((0, "open", ())))
         ours.close()
         worker._listen()

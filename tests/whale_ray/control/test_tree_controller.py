@@ -88,7 +88,7 @@ class World:
         for vertex in self.vertices.values():
             for child in vertex.serves:
                 vertex.child_read(child, self.vertices[int(child)].received)
-            vertex.release()
+            vertex.held_from = max(vertex.held_from, vertex.floor)  # as the ring's tail
         for one in said:
             if one.to is None:
                 self.carry_out(self.controller.answered(0, one.message, self.now))

@@ -15,8 +15,8 @@ from whale_ray.configs.errors import ResourceError
 from whale_ray.configs.settings import Settings
 from whale_ray.control.controller_events import Died, Respawned
 from whale_ray.control.fleet import (
+    CountersTaken,
     MemberMessage,
-    SnapshotTaken,
 )
 from whale_ray.deployment.envelope import seal
 from whale_ray.deployment.members import make_member
@@ -56,7 +56,7 @@ class StandIn:
         def method(name: str) -> Any:
             return SimpleNamespace(remote=lambda *given: self.called(f"{name} {member}", given))
 
-        methods = ("ready", "execute", "messages", "command", "snapshot")
+        methods = ("ready", "execute", "messages", "command", "counters")
         return SimpleNamespace(**{name: method(name) for name in methods}, member=member)
 
     def called(self, call: str, given: tuple[Any, ...]) -> str:
@@ -228,9 +228,9 @@ def test_a_relay_is_asked_for_messages_again_when_its_next_process_answers(
     stand_in.answers["messages 5"] = UNAVAILABLE
     assert fleet.next_event(10**9) is None
     assert "messages 5" not in fleet._pending
-    fleet.call(5, 0, "snapshot", ())
-    stand_in.answers["snapshot 5"] = pickle.dumps(SnapshotTaken(5, None))
-    assert fleet.next_event(10**9) == SnapshotTaken(5, None)
+    fleet.call(5, 0, "counters", ())
+    stand_in.answers["counters 5"] = pickle.dumps(CountersTaken(5, None))
+    assert fleet.next_event(10**9) == CountersTaken(5, None)
     assert "messages 5" in fleet._pending
 
 

@@ -9,8 +9,8 @@ from whale_ray.metrics.checkpoint_metrics import CheckpointMetrics, CheckpointUn
 from whale_ray.metrics.counters import (
     InstanceMetrics,
     LatencyHistogram,
+    MemberCounters,
     TransportMetrics,
-    WorkerSnapshot,
 )
 from whale_ray.metrics.export.metric import JobStatus
 from whale_ray.metrics.job_metrics import JobMetrics, summarize
@@ -43,7 +43,7 @@ def full_metrics(seconds: float = 10.0) -> JobMetrics:
     )
 
 
-def _members(rows: int, seconds: float) -> list[WorkerSnapshot]:
+def _members(rows: int, seconds: float) -> list[MemberCounters]:
     at_ns, cpu_ns = int(seconds * 1e9), int(seconds * 5e8)
     latency = LatencyHistogram()
     latency.add(LATENCY_NS, rows)
@@ -85,13 +85,13 @@ def _members(rows: int, seconds: float) -> list[WorkerSnapshot]:
         {"files": rows // 60},
     )
     return [
-        WorkerSnapshot(0, at_ns, cpu_ns, (source, *totals[:2]), transports=(own,)),
-        WorkerSnapshot(1, at_ns, cpu_ns, (*totals[2:], sink)),
+        MemberCounters(0, at_ns, cpu_ns, (source, *totals[:2]), transports=(own,)),
+        MemberCounters(1, at_ns, cpu_ns, (*totals[2:], sink)),
         *(_relay(2 + host, at_ns, cpu_ns, rows) for host in range(2)),
     ]
 
 
-def _relay(member: int, at_ns: int, cpu_ns: int, rows: int) -> WorkerSnapshot:
+def _relay(member: int, at_ns: int, cpu_ns: int, rows: int) -> MemberCounters:
     link = LinkStatistics(
         host=f"host-{3 - member}",
         up=True,
@@ -112,6 +112,6 @@ def _relay(member: int, at_ns: int, cpu_ns: int, rows: int) -> WorkerSnapshot:
         received_by_carrier={"tcp": rows * 8},
     )
     name = f"host-{member - 2}"
-    return WorkerSnapshot(
+    return MemberCounters(
         member, at_ns, cpu_ns, links=(link,), refused={"no greeting": rows // 1000}, host=name
     )

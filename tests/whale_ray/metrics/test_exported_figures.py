@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.whale_ray.metrics.full_job import full_metrics, full_status
 from whale_ray.control.job_states import ALIVE
-from whale_ray.metrics.counters import InstanceMetrics, LatencyHistogram, WorkerSnapshot
+from whale_ray.metrics.counters import InstanceMetrics, LatencyHistogram, MemberCounters
 from whale_ray.metrics.export.catalogue import CATALOGUE
 from whale_ray.metrics.export.metric import LATENCY_BOUNDS_S, JobStatus, Kind, labels_of
 from whale_ray.metrics.export.reader import (
@@ -39,7 +39,7 @@ def found(reader: JobReader, name: str) -> dict[tuple[str, ...], Sample]:
     return {labels[2:]: sample for labels, sample in family.samples.items()}
 
 
-def status_of(*members: WorkerSnapshot) -> JobStatus:
+def status_of(*members: MemberCounters) -> JobStatus:
     names = dict.fromkeys(one.operator_id for each in members for one in each.instances)
     return JobStatus("running", ALIVE, summarize(names, members))
 
@@ -103,7 +103,7 @@ def test_counters_equal_those_of_the_job() -> None:
 def test_a_label_has_a_bounded_number_of_values() -> None:
     reasons = {f"reason {number}": 1 for number in range(VALUES_MAX + 30)}
     instance = InstanceMetrics("rows", 0, 0, rows_dropped=reasons)
-    reader = reader_of(lambda: status_of(WorkerSnapshot(0, 1, 0, (instance,))))
+    reader = reader_of(lambda: status_of(MemberCounters(0, 1, 0, (instance,))))
     for _ in range(2):
         dropped = found(reader, "whale_ray_operator_dropped_rows_total")
         assert len(dropped) == VALUES_MAX + 1
@@ -115,7 +115,7 @@ def test_a_label_has_a_bounded_number_of_values() -> None:
 
 def rows_of(attempt: int, rows: int, restored: int = 0) -> JobStatus:
     instance = InstanceMetrics("rows", 0, 0, rows_in=rows, restored={"rows_in": restored})
-    return status_of(WorkerSnapshot(0, 1, 0, (instance,), attempt=attempt))
+    return status_of(MemberCounters(0, 1, 0, (instance,), attempt=attempt))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_the_time_of_a_process_goes_on_over_attempts_and_begins_anew_with_anothe
 
     def status() -> JobStatus:
         attempt, seconds = next(times)
-        return status_of(WorkerSnapshot(0, 1, seconds * 10**9, attempt=attempt))
+        return status_of(MemberCounters(0, 1, seconds * 10**9, attempt=attempt))
 
     reader = reader_of(status)
     name = "whale_ray_worker_cpu_seconds_total"
@@ -154,7 +154,7 @@ def test_the_time_of_a_process_goes_on_over_attempts_and_begins_anew_with_anothe
 
 def sink_of(latency: LatencyHistogram, attempt: int = 0) -> JobStatus:
     instance = InstanceMetrics("out", 0, 0, latency=latency)
-    return status_of(WorkerSnapshot(0, 1, 0, (instance,), attempt=attempt))
+    return status_of(MemberCounters(0, 1, 0, (instance,), attempt=attempt))
 
 
 @given(st.lists(st.tuples(st.integers(1, 10**11), st.integers(1, 50)), max_size=50))

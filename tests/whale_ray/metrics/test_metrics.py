@@ -1,4 +1,4 @@
-"""Counters: quantiles within a bucket's width, rates against the snapshot before."""
+"""Counters: quantiles within a bucket's width, rates against the counters before."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.whale_ray.metrics.full_job import full_metrics
-from whale_ray.metrics.counters import InstanceMetrics, LatencyHistogram, WorkerSnapshot
+from whale_ray.metrics.counters import InstanceMetrics, LatencyHistogram, MemberCounters
 from whale_ray.metrics.job_metrics import JobMetrics, summarize
 from whale_ray.transport.links.statistics import LinkStatistics
 
@@ -46,8 +46,8 @@ def test_a_histogram_is_pickled_from_a_copy_while_its_worker_counts_on(
     assert histogram.rows == 5
 
 
-def test_rates_busy_and_blocked_are_shares_of_the_time_between_snapshots() -> None:
-    def snapshot(at_ns: int, rows: int, busy_ns: int, blocked_ns: int) -> WorkerSnapshot:
+def test_rates_busy_and_blocked_are_shares_of_the_time_between_counters() -> None:
+    def counters(at_ns: int, rows: int, busy_ns: int, blocked_ns: int) -> MemberCounters:
         instances = tuple(
             InstanceMetrics(
                 "join",
@@ -60,9 +60,9 @@ def test_rates_busy_and_blocked_are_shares_of_the_time_between_snapshots() -> No
             )
             for instance in range(2)
         )
-        return WorkerSnapshot(0, at_ns, 5_000_000_000, instances)
+        return MemberCounters(0, at_ns, 5_000_000_000, instances)
 
-    before, after = snapshot(0, 100, 0, 0), snapshot(10**9, 1100, 3 * 10**8, 2 * 10**8)
+    before, after = counters(0, 100, 0, 0), counters(10**9, 1100, 3 * 10**8, 2 * 10**8)
     metrics = summarize(["source", "join"], [after], [before]).operator("join")
     assert metrics.rows_in == 3300
     assert metrics.rate_per_s == 3000
@@ -75,12 +75,12 @@ def test_rates_busy_and_blocked_are_shares_of_the_time_between_snapshots() -> No
 
 def test_who_waits_for_a_table_is_told() -> None:
     instances = tuple(InstanceMetrics("rows", n, 0, waits_for_table=n == 1) for n in range(2))
-    metrics = summarize(["rows"], [WorkerSnapshot(0, 10**9, 0, instances)])
+    metrics = summarize(["rows"], [MemberCounters(0, 10**9, 0, instances)])
     assert metrics.watch_line() == "rows 0/s WAITS FOR A TABLE"
 
 
-def relay(at_ns: int, waited: dict[str, int], refused: dict[str, int]) -> WorkerSnapshot:
-    """Return a snapshot of the relay of host-0."""
+def relay(at_ns: int, waited: dict[str, int], refused: dict[str, int]) -> MemberCounters:
+    """Return the counters of the relay of host-0."""
     links = tuple(
         LinkStatistics(
             host=peer,
@@ -97,7 +97,7 @@ def relay(at_ns: int, waited: dict[str, int], refused: dict[str, int]) -> Worker
         )
         for peer, times in waited.items()
     )
-    return WorkerSnapshot(4, at_ns, 0, links=links, refused=refused, host="host-0")
+    return MemberCounters(4, at_ns, 0, links=links, refused=refused, host="host-0")
 
 
 def test_an_operator_that_is_not_there_is_named() -> None:

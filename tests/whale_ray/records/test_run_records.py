@@ -318,7 +318,7 @@ def test_a_job_that_ends_before_its_second_sample_has_counters_in_its_history(tm
 
 def test_a_worker_that_does_not_move_is_silent_until_it_moves_again(tmp_path):
     """It tells no counters, as before the first of them; or a turn of its loop goes on."""
-    from whale_ray.metrics.counters import WorkerSnapshot
+    from whale_ray.metrics.counters import MemberCounters
     from whale_ray.metrics.job_metrics import JobMetrics
     from whale_ray.plan.assignment import Assignment
     from whale_ray.plan.planner import plan
@@ -336,7 +336,7 @@ def test_a_worker_that_does_not_move_is_silent_until_it_moves_again(tmp_path):
     for snapshot_ns in times_ns:  # one sample a second
         clock.sleep_ns(1_000_000_000)
         turn_ns = 7_000_000_000 if snapshot_ns == 4 else 0
-        newest = {0: WorkerSnapshot(0, snapshot_ns, 0, turn_ns=turn_ns)} if snapshot_ns else {}
+        newest = {0: MemberCounters(0, snapshot_ns, 0, turn_ns=turn_ns)} if snapshot_ns else {}
         recorder.record(JobView("running", JobMetrics((), 0.0, 0), newest, {}, {}, {}))
         shown.append(read(tmp_path / "silent-run", "now.json")["members"][0]["silent_s"])
     assert shown == [0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 6, 0, 7, 0]

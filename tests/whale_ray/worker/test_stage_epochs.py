@@ -75,8 +75,8 @@ def test_a_tables_source_tells_only_its_end_and_snapshots_wait_for_the_table() -
 
 
 def rows_out(job: EpochJob) -> int:
-    snapshots = [worker.snapshot() for worker in job.workers]
-    return sum(one.rows_out for each in snapshots for one in each.instances)
+    counters = [worker.counters() for worker in job.workers]
+    return sum(one.rows_out for each in counters for one in each.instances)
 
 
 def test_behind_a_stop_nothing_is_read_and_nothing_ends() -> None:

@@ -69,7 +69,7 @@ def test_readers_are_asked_by_the_loop_alone_and_rows_counted_once() -> None:
     loop = threading.Thread(target=lambda: ended.append(worker.run(0)))
     loop.start()
     while loop.is_alive():
-        seen = worker.snapshot()
+        seen = worker.counters()
         loop.join(0.001)
     worker.close()
     assert RejectingReader.askers == {loop.ident}
@@ -89,7 +89,7 @@ def test_a_transport_that_cannot_tell_its_counters_fails_the_loop_and_not_who_as
     counters = WorkerCounters(3, VirtualClock(), NoMeter(), lambda: None)
     counters.follow((), rings)
     counters.begin_turn(0)
-    assert counters.snapshot(0).transports == ()
+    assert counters.read(0).transports == ()
     with pytest.raises(TransportError, match="statistics"):
         counters.begin_turn(1)
     counters.follow((), None)  # of the next attempt

@@ -32,7 +32,7 @@ from ray.util.scheduling_strategies import (
 from ...configs.errors import ResourceError, WhaleError
 from ...control.attempt_steps import REJOIN, STEPS
 from ...control.controller_events import Died, Raised, Respawned
-from ...control.fleet import Fleet, FleetEvent, MemberMessage, SnapshotTaken
+from ...control.fleet import CountersTaken, Fleet, FleetEvent, MemberMessage
 from ...plan.assignment import Assignment
 from ...plan.physical import PhysicalPlan
 from ...plan.requests import CPU, GPU
@@ -55,7 +55,7 @@ NAMESPACE = "whale-ray"
 _OPERATORS_NAMED_MAX = 8
 
 _THREADS = 16
-"""An actor's threads: one runs the loop; the others take commands, snapshots, and the calls of
+"""An actor's threads: one runs the loop; the others take commands, counters, and the calls of
 controllers that replace failed ones."""
 
 
@@ -142,10 +142,10 @@ class MemberActor:
         """Return lines printed here, see `Outbox.fetch`; wait some time for the first."""
         return fetched(self._output, last_answer)
 
-    def snapshot(self) -> bytes:
+    def counters(self) -> bytes:
         """Return the pickled counters."""
-        unknown = SnapshotTaken(self._index, None)
-        return cloudpickle.dumps(unknown if self._host is None else self._host.snapshot())
+        unknown = CountersTaken(self._index, None)
+        return cloudpickle.dumps(unknown if self._host is None else self._host.counters())
 
     def close(self) -> None:
         """Abort the step under way, then release everything."""
@@ -326,8 +326,8 @@ class RayFleet(Fleet):
         actor = self._actors[member]
         if method in COMMANDS:
             actor.command.remote(attempt, method, cloudpickle.dumps(arguments))
-        elif method == "snapshot":
-            self._pending[actor.snapshot.remote()] = (member, method, attempt)
+        elif method == "counters":
+            self._pending[actor.counters.remote()] = (member, method, attempt)
         else:
             packed = cloudpickle.dumps(arguments)
             called = actor.execute.remote(self.term, attempt, method, packed)
@@ -410,8 +410,8 @@ class RayFleet(Fleet):
         except (RayActorError, ActorUnschedulableError) as error:
             return self._lost(member, method, error)
         except RayTaskError as error:
-            if method == "snapshot":
-                return SnapshotTaken(member, None)
+            if method == "counters":
+                return CountersTaken(member, None)
             if method == "messages":
                 self._request_messages(member, 0)
                 return None
@@ -438,8 +438,8 @@ class RayFleet(Fleet):
             self._clock.sleep_ns(_RESTART_POLL_NS)
             self._restarting.add(member)
             return None
-        if method == "snapshot":
-            return SnapshotTaken(member, None)
+        if method == "counters":
+            return CountersTaken(member, None)
         if method == "messages":
             self._unheard.add(member)  # called again once the new process answers another call
             return None

@@ -20,15 +20,15 @@ import cloudpickle
 
 from ...configs.errors import AttemptLostError
 from ...control.controller_events import Raised, Returned
-from ...control.fleet import MemberMessage, SnapshotTaken
-from ...metrics.counters import WorkerSnapshot
+from ...control.fleet import CountersTaken, MemberMessage
+from ...metrics.counters import MemberCounters
 from ...plan.hosts import host_name
 from ..envelope import Envelope
 from ..processes.fork_server import child_environment
 from ..processes.message_socket import MessageSocket
 from ..signals import stops_deferred
 
-_SNAPSHOT_TIMEOUT_S = 5.0
+_COUNTERS_TIMEOUT_S = 5.0
 _ANSWERS_MAX = 64
 _MESSAGES_MAX = 1024
 """Messages to the controller that wait to be fetched; more are dropped, as relays repeat them."""
@@ -46,7 +46,7 @@ class RelayProcess:
         self._grace_s = envelope.kill_grace_ms / 1000
         self._ended = False
         self._answers: queue.Queue[Returned | Raised] = queue.Queue(_ANSWERS_MAX)
-        self._snapshots: queue.Queue[SnapshotTaken] = queue.Queue(_ANSWERS_MAX)
+        self._counters: queue.Queue[CountersTaken] = queue.Queue(_ANSWERS_MAX)
         self._outbox: queue.Queue[MemberMessage] = queue.Queue(_MESSAGES_MAX)
         self._sending = threading.Lock()
         ours, theirs = socket.socketpair()
@@ -119,19 +119,19 @@ class RelayProcess:
         """See `Relay.abort`."""
         self._send((attempt, "abort", ()))
 
-    def snapshot(self) -> WorkerSnapshot:
+    def counters(self) -> MemberCounters:
         """Return its counters; raises AttemptLostError if they do not come in time."""
-        while not self._snapshots.empty():
-            self._snapshots.get_nowait()  # one that came too late for an earlier call
-        self._send((self._attempt, "snapshot", ()))
+        while not self._counters.empty():
+            self._counters.get_nowait()  # one that came too late for an earlier call
+        self._send((self._attempt, "counters", ()))
         try:
-            snapshot = self._snapshots.get(timeout=_SNAPSHOT_TIMEOUT_S).snapshot
+            counters = self._counters.get(timeout=_COUNTERS_TIMEOUT_S).counters
         except queue.Empty:
-            snapshot = None
-        if snapshot is None:
+            counters = None
+        if counters is None:
             msg = "the relay does not send its counters"
             raise AttemptLostError(msg)
-        return snapshot
+        return counters
 
     def close(self) -> None:
         """End the process, which releases everything; kill it if it takes too long."""
@@ -163,8 +163,8 @@ class RelayProcess:
         try:
             while True:
                 message = pickle.loads(self._connection.receive())  # noqa: S301  # our child
-                if isinstance(message, SnapshotTaken):
-                    self._snapshots.put(message)
+                if isinstance(message, CountersTaken):
+                    self._counters.put(message)
                 elif isinstance(message, MemberMessage):
                     with suppress(queue.Full):
                         self._outbox.put_nowait(message)

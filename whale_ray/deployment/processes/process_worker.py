@@ -23,7 +23,7 @@ from typing import Any
 
 from ...configs.errors import WhaleError
 from ...control.controller_events import Raised
-from ...control.fleet import MemberMessage, SnapshotTaken
+from ...control.fleet import CountersTaken, MemberMessage
 from ...tasks.capture import Capture
 from ...tasks.printed import PrintedRows, PrintLimit, RowWindow
 from ...transport.clock import SystemClock
@@ -37,7 +37,7 @@ _Call = tuple[int, str, tuple[Any, ...]]
 _CALLS_MAX = 64
 _ROW_MESSAGES_MAX = 16
 _SWITCH_S = 0.0005
-"""How long the loop waits for a thread that has the GIL, such as the one that writes snapshots.
+"""How long the loop waits for a thread that has the GIL, such as the one that writes counters.
 
 Python's default of 5 ms is longer than a turn, and each call that gives the GIL away may cost it.
 """
@@ -143,9 +143,9 @@ class ProcessWorker:
             self._leave()
 
     def _take(self, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
-        if method == "snapshot":
-            unknown = SnapshotTaken(self._index, None)
-            self._send(unknown if self._host is None else self._host.snapshot())
+        if method == "counters":
+            unknown = CountersTaken(self._index, None)
+            self._send(unknown if self._host is None else self._host.counters())
         elif method == "printed":
             self._rows.window.confirm(*arguments)
         elif method in COMMANDS:
