@@ -18,7 +18,8 @@ import pytest
 import whale_ray as whale
 from whale_ray.configs.errors import InputError, UsageError
 from whale_ray.operators.sources.base import Source, SourceReader
-from whale_ray.spark.micro_batch_folder import MicroBatchFolder, MicroBatchSource, micro_batches
+from whale_ray.spark.micro_batch_folder import MicroBatchFolder
+from whale_ray.spark.micro_batch_source import MicroBatchSource, micro_batches
 from whale_ray.testing import check_source, instance_context
 from whale_ray.transport.wire.types import Schema
 
