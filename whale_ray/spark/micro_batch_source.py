@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from ..configs.errors import InputError, UsageError, system_reason
 from ..operators.arguments import check_type
 from ..operators.sources.base import Source, SourceReader
-from ..operators.sources.files import START_ANEW
 from ..operators.sources.progress import Progress, own_or_first
 from .micro_batch_folder import MicroBatchFolder
-from .micro_batch_reader import MicroBatchReader, check_reached
+from .micro_batch_reader import MicroBatchReader, check_owner
 from .source import write_parts
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from ..transport.wire.types import Schema
 
 _QUERY_ID = "sql.streaming.queryId"
+_LOCK_WAIT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,10 @@ class MicroBatchSource(Source):
             number: Spark's number of the micro-batch.
 
         Raises:
-            UsageError: the folder has micro-batches of another query, or of other columns.
-            InputError: Spark cannot evaluate it, or the folder cannot be written.
+            UsageError: the folder has micro-batches of another query, of other columns, or later
+                ones.
+            InputError: Spark cannot evaluate it, the folder cannot be written, or another driver
+                has been writing into it for a minute.
         """
         from .types import columns_of
 
@@ -53,12 +55,14 @@ class MicroBatchSource(Source):
         query = str(session.sparkContext.getLocalProperty(_QUERY_ID))
         columns = columns_of(frame.schema, session.conf.get("spark.sql.session.timeZone") or "UTC")
         try:
-            self.folder.begin(query, columns)
-            if not self.folder.has(number):
+            with self.folder.lock(number, _LOCK_WAIT_S):
+                self.folder.begin(query, columns)
+                if self.folder.has(number):
+                    self.folder.note_last()
+                    return
                 place = self.folder.new_place()
                 write_parts(frame, columns, place, f"micro-batch {number}")
                 self.folder.add(number, place)
-            self.folder.note_last()
         except OSError as error:
             msg = (
                 f"micro-batch {number} cannot be written into {self.folder.path!r}: "
@@ -74,8 +78,8 @@ class MicroBatchSource(Source):
 
     def schema(self) -> Schema | None:
         """Return the columns, once a micro-batch is there."""
-        known = self.folder.query()
-        return None if known is None else known[1]
+        owner = self.folder.owner()
+        return None if owner is None else owner.columns
 
     def open(self, context: InstanceContext) -> SourceReader:
         """Open this instance's parts, from the oldest micro-batch that is there."""
@@ -85,22 +89,17 @@ class MicroBatchSource(Source):
         """Open this instance's share of the parts that were not read.
 
         Raises:
-            InputError: the folder has another query's batches now, or one that is needed is gone.
+            InputError: the folder is gone, was emptied, or has another query's batches now.
         """
-        known = self.folder.query()
-        before = own_or_first(context, positions, "query")
-        if before is not None and (known is None or known[0] != before):
-            msg = (
-                f"{self.describe()}: the folder had micro-batches of query {before} when a part of "
-                f"it was read, and has others now; {START_ANEW}"
-            )
-            raise InputError(msg)
-        facts = {} if before is None else {"query": before}
+        facts = {
+            name: known
+            for name in ("query", "folder")
+            if (known := own_or_first(context, positions, name)) is not None
+        }
+        if facts:
+            check_owner(self.folder, facts)
         progress = Progress.opened(context, [_without_ended(one) for one in positions], facts)
-        there = self.folder.batches()
-        if there:
-            check_reached(progress, there[0])
-        return MicroBatchReader(self.folder, progress, context.clock, resumed=before is not None)
+        return MicroBatchReader(self.folder, progress, context.clock, resumed=bool(facts))
 
     def resumption(self) -> str:
         """Return that a part of a file is read again."""
