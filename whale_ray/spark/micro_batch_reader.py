@@ -104,6 +104,7 @@ class MicroBatchReader(ArrowReader):
             progress: it says which parts are still to read.
         """
         if self._following is None:
+            progress.begin_at(batch.first)
             self._following = batch.first
         if end is not None and end <= progress.first:
             self._following = end

@@ -311,6 +311,21 @@ def test_the_last_batch_may_be_removed_too(tmp_path: Path) -> None:
     assert drained(resumed) == list(range(40, 45))
 
 
+@pytest.mark.parametrize("parallelism", [1, 3, 4])
+def test_a_job_that_began_at_a_later_batch_goes_on(tmp_path: Path, parallelism: int) -> None:
+    """Also its instances that have read nothing yet need no batch before."""
+    for number in range(3):
+        hand_over(tmp_path, number, range(number * 10, number * 10 + 10))
+    for number in (0, 1):
+        shutil.rmtree(next(tmp_path.glob(f"batch-{number:09d}-*")))
+    source = micro_batches(tmp_path)
+    readers = opened(source, 3)
+    assert sorted(one for reader in readers for one in drained(reader)) == list(range(20, 30))
+    hand_over(tmp_path, 3, range(30, 35), range(35, 40))
+    resumed = opened(source, parallelism, [reader.position() for reader in readers])
+    assert sorted(one for reader in resumed for one in drained(reader)) == list(range(30, 40))
+
+
 @pytest.mark.parametrize("removed", [["part-00000"], ["part-00001"], ["part-00000", "part-00001"]])
 def test_a_batch_that_was_read_may_be_half_removed(tmp_path: Path, removed: list[str]) -> None:
     """An `rm -r` may have come to its middle, or may have been killed there."""
