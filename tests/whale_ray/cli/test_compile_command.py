@@ -120,10 +120,10 @@ def test_a_full_folder_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(compiling, "kept_in", lambda: str(tmp_path))
+    monkeypatch.setattr(machine, "kept_in", lambda: str(tmp_path))
+    full = partial(open, "/dev/full", "wb")
     with monkeypatch.context() as patch:
-        patch.setattr(
-            compiled_folder.tempfile, "TemporaryFile", lambda dir: Path("/dev/full").open("wb")
-        )
+        patch.setattr(compiled_folder.tempfile, "TemporaryFile", lambda dir: full())
         assert main(["compile"]) == EXIT_FAILURE
         assert machine.gather().kernel_cache_full == "No space left on device"
     told = f"cannot be kept in {tmp_path}: No space left on device; make room there"
