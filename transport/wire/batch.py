@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ...configs.errors import InputError, UsageError
+from ...configs.errors import InputError
 from . import kernels
 from .block import (
     Block,
@@ -136,11 +136,7 @@ class Batch:
         Raises:
             InputError: a row has other columns, or a value another type; without a schema, also
                 when a column holds nothing but nulls, or there is no row.
-            UsageError: `rows` is no list.
         """
-        if not isinstance(rows, Sequence) or isinstance(rows, (str, bytes)):
-            msg = f"Batch.from_rows(rows=…) got a {type(rows).__name__}: pass a list of rows"
-            raise UsageError(msg)
         from .conversion import batch_of_rows
 
         return batch_of_rows(rows, schema)

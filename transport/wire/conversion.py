@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ...configs.errors import InputError
+from ...configs.errors import InputError, UsageError
 from .arrow import column_from_arrow, column_to_arrow, type_from_arrow, type_to_arrow
 from .batch import Batch
 from .column import BytesView, Column, is_frozen
@@ -86,6 +86,9 @@ def batch_of_rows(
     learnt: bool = False,
 ) -> Batch:
     """See `Batch.from_rows`; with a `learnt` schema all values must be of the kind that it says."""
+    if not isinstance(rows, Sequence) or isinstance(rows, (str, bytes)):
+        msg = f"Batch.from_rows(rows=…) got a {type(rows).__name__}: pass a list of rows"
+        raise UsageError(msg)
     if not rows:
         if schema is None:
             msg = "there is no row to take the columns from; give a schema"

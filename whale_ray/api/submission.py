@@ -46,11 +46,11 @@ from .checkpoints import (
 from .cluster_options import RayOptions
 from .job import Job, JobRunner
 from .new_jobs import checked_job_id, new_job_id
-from .submit_arguments import check_clock, check_where
+from .submit_arguments import check_run, check_where
 from .supervisor_runners import CallingThreadRunner, ThreadRunner
 from .topology import Topology
 from .topology.checks import describe_value
-from .watch import Watch, check_watch, watching
+from .watch import Watch, watching
 
 if TYPE_CHECKING:
     from ..deployment.processes.process_fleet import HostPlace
@@ -114,9 +114,7 @@ def run(
     options = CheckpointOptions(
         checkpoints, checkpoint_interval, checkpoint_timeout, restore, restore_without, "run"
     )
-    check_bool("run", "optimize", optimize)
-    check_clock(clock)
-    check_watch("run", watch, line)
+    check_run(clock, watch, line, optimize)
     resolved = options.configured(_settings(settings)).with_overrides({"runtime.hosts": 1})
     clock = clock or SystemClock()
     logical, decisions = _optimized(topology, resolved, 1, optimize=optimize)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from ..configs.errors import UsageError
 from ..operators.arguments import check_bool, refuse
 from .cluster_options import RayOptions
+from .watch import check_watch
 
 if TYPE_CHECKING:
     from ..deployment.processes.process_fleet import HostPlace
 
-__all__ = ["check_clock", "check_where"]
+__all__ = ["check_run", "check_where"]
 
 _A_CLOCK = ("monotonic_ns", "wall_ns", "sleep_ns")
 
@@ -36,8 +37,10 @@ def check_where(on: str, places: Sequence[HostPlace], options: RayOptions) -> No
         raise UsageError(msg)
 
 
-def check_clock(clock: object) -> None:
-    """Raise UsageError for a clock that is none."""
+def check_run(clock: object, watch: object, line: object, optimize: object) -> None:
+    """Raise UsageError for arguments of `run` that have another type."""
+    check_bool("run", "optimize", optimize)
+    check_watch("run", watch, line)
     if clock is not None and not all(callable(getattr(clock, name, None)) for name in _A_CLOCK):
         refuse("run", "clock", clock, "a clock, such as whale.testing.VirtualClock()")
 

@@ -115,7 +115,8 @@ def _open_closed_streams() -> None:
     """Let what is printed be lost where a stream was closed (`>&-`): Python has None for it."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+            stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # as long as we live
+            setattr(sys, name, stream)
 
 
 def _can_print() -> bool:

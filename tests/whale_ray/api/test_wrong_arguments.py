@@ -13,6 +13,9 @@ import whale_ray as whale
 from whale_ray import sinks, sources
 from whale_ray.configs.errors import UsageError
 
+NO: Any = "no"
+ONE: Any = 1
+
 
 class Pass(whale.Process):
     def on_batch(self, batch: whale.Batch, out: whale.Output) -> None:
@@ -64,23 +67,23 @@ def test_each_compression_is_one_of_pyarrows(given: str, tmp_path: Path) -> None
     ("call", "said"),
     [
         (
-            lambda: whale.run(collected(), optimize="no"),  # type: ignore[arg-type]
+            lambda: whale.run(collected(), optimize=NO),
             "run(optimize=…) got 'no': pass True or False",
         ),
         (
-            lambda: whale.submit(collected(), on="processes", optimize=1),  # type: ignore[arg-type]
+            lambda: whale.submit(collected(), on="processes", optimize=ONE),
             "submit(optimize=…) got 1: pass True or False",
         ),
         (
-            lambda: sources.iterable([{"a": 1}], bounded="no"),  # type: ignore[arg-type]
+            lambda: sources.iterable([{"a": 1}], bounded=NO),
             "iterable(bounded=…) got 'no': pass True or False",
         ),
         (
-            lambda: numbers().group_by("a").top_n(1, "b", with_ties="no", id="most"),  # type: ignore[arg-type]
+            lambda: numbers().group_by("a").top_n(1, "b", with_ties=NO, id="most"),
             "operator 'most': with_ties is 'no': pass True or False",
         ),
         (
-            lambda: numbers().key_by("a").process(Pass, event_time_order="no", id="pass"),  # type: ignore[arg-type]
+            lambda: numbers().key_by("a").process(Pass, event_time_order=NO, id="pass"),
             "operator 'pass': event_time_order is 'no': pass True or False",
         ),
         (lambda: sinks.collect(True), "collect(max_bytes=…) got True: pass a number of bytes"),

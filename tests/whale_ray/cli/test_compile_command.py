@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 
@@ -121,12 +120,10 @@ def test_a_full_folder_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(compiling, "kept_in", lambda: str(tmp_path))
-
-    def on_a_full_disk(dir: str) -> BinaryIO:  # as it is called
-        return Path("/dev/full").open("wb")
-
+    monkeypatch.setattr(machine, "kept_in", lambda: str(tmp_path))
+    full = partial(open, "/dev/full", "wb")
     with monkeypatch.context() as patch:
-        patch.setattr(compiled_folder.tempfile, "TemporaryFile", on_a_full_disk)
+        patch.setattr(compiled_folder.tempfile, "TemporaryFile", lambda dir: full())
         assert main(["compile"]) == EXIT_FAILURE
         assert machine.gather().kernel_cache_full == "No space left on device"
     told = f"cannot be kept in {tmp_path}: No space left on device; make room there"
