@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..configs.errors import ResourceError, system_reason
-from ..configs.temporary_folder import temporary_folder
+from ..configs.temporary_folder import spill_folder, temporary_folder
 
 __all__ = ["MADV_POPULATE_WRITE", "MAP_NORESERVE", "PageFile", "release_pages", "start_writing"]
 
@@ -234,7 +234,8 @@ def _write_all(fd: int, content: memoryview, offset: int) -> None:
 
 
 def _nameless(directory: str) -> int:
-    file = tempfile.TemporaryFile(dir=directory or None)  # noqa: SIM115  # only its descriptor
+    folder = spill_folder(directory)
+    file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  # only its descriptor
     try:
         return os.dup(file.fileno())
     finally:

@@ -15,7 +15,7 @@ from typing import IO
 import numpy as np
 
 from ..configs.errors import ResourceError, system_reason
-from ..configs.temporary_folder import temporary_folder
+from ..configs.temporary_folder import spill_folder, temporary_folder
 from ..transport.wire.batch import Batch
 from ..transport.wire.codec import decode, encode_into, message_size
 from ..transport.wire.messages import WorkerMessage
@@ -148,7 +148,7 @@ class SpillFile:
         page = self._pages.get(self._newest)
         if page is None or page.end >= self._page_bytes:
             self._newest += 1
-            folder = self._directory or None
+            folder = spill_folder(self._directory)
             page = _Page(
                 tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - until it is read
             )

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..configs.errors import CorruptedMessageError, ResourceError
-from ..configs.temporary_folder import temporary_folder
+from ..configs.temporary_folder import spill_folder, temporary_folder
 from . import mirror_kernels as kernels
 
 CHUNK_BYTES: Final = 1 << 20
@@ -158,7 +158,7 @@ class Retention:
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(  # noqa: SIM115 - until `close`
-                    dir=self._directory or None, buffering=0
+                    dir=spill_folder(self._directory), buffering=0
                 )
             place = slot * self.chunk_bytes + offset
             for piece in pieces:

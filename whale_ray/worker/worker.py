@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from ..configs.errors import AttemptLostError
+from ..configs.temporary_folder import check_spill_directory
 from ..metrics.counters import MemberCounters
 from ..multicast.tree_messages import SendersEnded, SetAddressing
 from ..operators.sinks.base import Staged
@@ -111,8 +112,13 @@ class Worker:
         return self._attempt
 
     def open(self, attempt: int) -> BoardHandle | None:
-        """Begin an attempt; whatever an earlier one left is closed."""
+        """Begin an attempt; whatever an earlier one left is closed.
+
+        Raises:
+            ResourceError: `runtime.spill_directory` takes no files.
+        """
         self.close()
+        check_spill_directory(self._assignment.settings.runtime.spill_directory)
         self._attempt = attempt
         self._draining = False
         slots = len(watermark_slots(self._assignment.plan))
