@@ -42,7 +42,9 @@ def check_sink(operator_id: str, sink: object, earlier: Iterable[OperatorNode]) 
     output = _output_path(sink)
     for node in earlier:
         taken = _output_path(node.payload)
-        if output is not None and taken is not None and _overlap(output, taken):
+        if output is None or taken is None:
+            continue
+        if _overlap(os.path.realpath(output), os.path.realpath(taken)):
             raise mistake(
                 operator_id,
                 f"sink {node.id!r} writes to {taken} already: give each sink its own folder",
