@@ -498,14 +498,3 @@ def test_the_message_names_the_thing_and_the_fix(mistake: str) -> None:
     if mistake not in ("a sink after a sink", "a loose end", "two sinks for one folder"):
         after = [node.id for node in rig.topology._registry._nodes.values()]
         assert after == before, "an operator is added whole or not at all"
-
-
-def test_two_sinks_for_one_folder_are_told_also_where_one_path_leads_through_a_link(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "folder")
-    rig = Rig()
-    rig.fixes.sink(whale.sinks.parquet(tmp_path / "folder" / "out"), id="first")
-    with pytest.raises(whale.errors.TopologyError, match="sink 'first' writes to"):
-        rig.fixes.sink(whale.sinks.csv(tmp_path / "link" / "out"), id="m")

@@ -109,3 +109,15 @@ def test_a_bounded_job_killed_between_two_publications_shows_each_row_once(tmp_p
     run(tmp_path, "latest", bounded=True)
     assert sorted(DeltaTable(table).to_pyarrow_table()["n"].to_pylist()) == list(range(1_000))
     assert sorted(pq.read_table(tmp_path / "second")["n"].to_pylist()) == list(range(0, 1_000, 2))
+
+
+def test_two_sinks_for_one_folder_are_told_also_where_one_path_leads_through_a_link(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    topology = whale.Topology("linked")
+    rows = topology.source(whale.sources.iterable([{"n": 1}]), id="rows")
+    rows.sink(whale.sinks.parquet(tmp_path / "folder" / "out"), id="first")
+    with pytest.raises(whale.errors.TopologyError, match="sink 'first' writes to"):
+        rows.sink(whale.sinks.csv(tmp_path / "link" / "out"), id="second")
