@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import TypeVar
 
 from ..configs.errors import (
     ClaimLostError,
@@ -39,7 +40,9 @@ _CLOSE_TIMEOUT_S = 30.0
 """How long the end of a job waits for its folder of checkpoints, to give it back."""
 
 _SETTLE_TIMEOUT_S = 60.0
-"""How long the end of an attempt waits for a manifest that is being written."""
+"""How long the end of an attempt waits for a manifest that is being written, or read."""
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -200,17 +203,17 @@ class EpochWriter:
 
         Raises:
             InputError: the folder cannot be read, or a manifest is damaged.
-            OutputError: see `settle`.
+            OutputError: see `settle`; or the folder does not answer.
         """
         self._await_manifest()
         if self._has_written:
-            self._store.begin_attempt()
+            self._ask(self._store.begin_attempt)
             self._has_written = False
         self._output.forget()
         point = self._assignment.restore
-        name = self._store.newest_name(self._assignment.job_id)
+        name = self._ask(partial(self._store.newest_name, self._assignment.job_id))
         if name is None and point is not None:
-            name = self._store.adopt(point)
+            name = self._ask(partial(self._store.adopt, point))
         if name is not None:
             self.inherit(name)
 
@@ -226,7 +229,7 @@ class EpochWriter:
         if self._store.claim is None:
             return  # it has written nothing
         self._await_manifest()
-        name = self._store.newest_name(self._assignment.job_id)
+        name = self._ask(partial(self._store.newest_name, self._assignment.job_id))
         point = self.restore_point
         if name is not None and (point is None or name != point.manifest):
             self.inherit(name)
@@ -239,9 +242,19 @@ class EpochWriter:
             )
             raise OutputError(msg)
 
+    def _ask(self, call: Callable[[], T]) -> T:
+        """Return what the folder answers; raises OutputError if it does not answer in time."""
+        answers: list[T] = []
+
+        def ask() -> None:
+            answers.append(call())
+
+        carry_out_within(ask, self._folder, _SETTLE_TIMEOUT_S, self._clock)
+        return answers[0]
+
     def inherit(self, name: str, ended: Iterable[events.Part] = ()) -> None:
         """Go on from a manifest; `ended` has the parts of participants that ended before it."""
-        self.manifest = self._store.read_manifest(name)
+        self.manifest = self._ask(partial(self._store.read_manifest, name))
         self._output.count(self.manifest, parts_of(ended))
         self.restore_point = RestorePoint(self._store.url, name, self.manifest.epoch)
 
@@ -282,8 +295,7 @@ class EpochWriter:
         def write() -> _Written:
             return _Written(self._store.write_manifest(manifest), manifest, snapshots)
 
-        folder = f"the checkpoint folder {self._store.url!r}"
-        self._background.begin("manifest", write, failed, self._timeout_ns, who=folder)
+        self._background.begin("manifest", write, failed, self._timeout_ns, who=self._folder)
 
     def commit(self, epoch: int) -> None:
         """Let sinks commit what the newest manifest names; bounded jobs publish at their end."""

@@ -425,6 +425,28 @@ def test_a_job_that_has_ended_does_not_wait_for_a_folder_that_hangs(
         writer.close()
 
 
+@pytest.mark.parametrize("call", ["newest_name", "read_manifest"])
+def test_a_restart_does_not_wait_for_a_folder_that_hangs(
+    monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    answers = threading.Event()
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(folder)
+        writer = job.session.writer
+        while writer.manifest is None:
+            job.turn(1)
+            job.answer(0)
+        with monkeypatch.context() as patch:
+            patch.setattr(epoch_writer, "_SETTLE_TIMEOUT_S", 0.01)
+            patch.setattr(job.store, call, lambda _asked: answers.wait())
+            patch.setattr(writer, "_clock", SystemClock())
+            with pytest.raises(OutputError, match="the checkpoint folder .* did not answer"):
+                writer.recover()
+            answers.set()
+        writer.recover()
+        writer.close()
+
+
 def test_of_an_epoch_without_output_sinks_hear_nothing_and_nobody_waits() -> None:
     with tempfile.TemporaryDirectory() as folder:
         job = Job(folder)
