@@ -134,6 +134,7 @@ class DropDuplicates(Process, SealedSlices):
     def _bound(self, keys: Schema) -> GroupState:
         """Return the records; make room for them by the columns of the first rows."""
         if self._groups is None:
+            self._input = keys  # see `SealedWindows`
             self._groups = GroupState(keys, (), self._context, moved=[_TIME])
         return self._groups
 

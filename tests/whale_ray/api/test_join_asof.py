@@ -202,7 +202,7 @@ MISTAKES: dict[str, tuple[Callable[[Rig], object], str]] = {
     ),
     "nulls of unknown types": (
         lambda r: r.bids.join_asof(r.mapped, by={"k": "key"}),
-        "columns of 'mapped' are not known: declare them where they are made, map",
+        "columns of 'mapped' are not known: declare them where they are made: map",
     ),
     "another library's name": (
         lambda r: r.bids.key_by("k").join_asof(r.asks, by={"k": "key"}),

@@ -290,7 +290,7 @@ MISTAKES: dict[str, tuple[Callable[[Rig], object], str]] = {
     ),
     "nulls of unknown types": (
         lambda r: r.bids.join(r.mapped, on={"k": "key"}, within=r.within, how="left"),
-        "columns of 'mapped' are not known: declare them where they are made, map",
+        "columns of 'mapped' are not known: declare them where they are made: map",
     ),
     "negative lateness": (
         lambda r: r.bids.join(r.asks, on={"k": "key"}, within=r.within, allowed_lateness=-1),

@@ -452,7 +452,7 @@ MISTAKES: dict[str, tuple[Callable[[Rig], object], str]] = {
     ),
     "nulls of unknown types": (
         lambda r: r.bids.join_table(r.mapped, on=ON, how="left"),
-        "columns of 'mapped' are not known: declare them where they are made, map",
+        "columns of 'mapped' are not known: declare them where they are made: map",
     ),
     "another topology": (
         lambda r: r.bids.join_table(r.other, on="k"),

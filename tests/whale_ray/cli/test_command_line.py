@@ -28,6 +28,7 @@ from whale_ray.control.outcome import JobOutcome
 from whale_ray.metrics.export.catalogue import CATALOGUE
 from whale_ray.metrics.export.grafana import dashboard
 from whale_ray.metrics.job_metrics import JobMetrics
+from whale_ray.transport.clock import VirtualClock
 
 USER_CODE = Path(__file__).parents[1] / "user_code"
 MILEAGE = f"{USER_CODE / 'mileage.py'}:topology"
@@ -331,9 +332,12 @@ def test_a_restart_is_reported(folder: Path, monkeypatch: Any, capsys: Any) -> N
 
         def join(self, timeout_s: float) -> JobOutcome | None:
             polls.append(timeout_s)
+            clock.sleep_ns(round(timeout_s * 1e9))
             return lost if len(polls) > 20 else None
 
     polls: list[float] = []
+    clock = VirtualClock()
+    monkeypatch.setattr("whale_ray.api.job.SystemClock", lambda: clock)
     job = Job("fares-1", "fares", Restarted())
     monkeypatch.setattr("whale_ray.api.submission.submit", lambda *_given, **_options: job)
     assert main(["run", MILEAGE, "--json"]) == 0
