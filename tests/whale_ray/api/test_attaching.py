@@ -49,7 +49,7 @@ class Controller:
         return method
 
 
-def answer(call: Any, timeout: float) -> Any:
+def answer(call: Any, timeout: float = 0.0) -> Any:
     if isinstance(call, Exception):
         raise call
     return call
@@ -58,6 +58,7 @@ def answer(call: Any, timeout: float) -> Any:
 @pytest.fixture(autouse=True)
 def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand in for Ray, and for what this machine has kept of runs."""
+    monkeypatch.setattr(ray_submission.ray, "is_initialized", lambda: True)
     monkeypatch.setattr(ray_submission.ray, "get", answer)
     monkeypatch.setattr(ray_submission.ray, "wait", lambda calls, timeout: (calls, []))
     reader = SimpleNamespace(jobs=lambda: RUNS)
@@ -134,6 +135,7 @@ def test_a_running_job_is_found_by_its_name_and_its_id(
     named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = attached(monkeypatch, [RunningJob("rides-3", "rides", "running")], named)
+    monkeypatch.setattr(ray_submission.ray, "is_initialized", lambda: False)  # none answers
     assert (job.id, job.name, job.metrics().operators) == ("rides-3", "rides", ())
 
 
@@ -176,3 +178,14 @@ def test_a_controller_stays_for_those_who_asked_lately() -> None:
     followers.ask("dead")
     clock.advance(5_000_000_000)
     followers.wait()
+
+
+def test_a_process_that_has_left_ray_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call of an actor would start another Ray."""
+    monkeypatch.setattr(ray_submission.ray, "is_initialized", lambda: False)
+    controller = Controller()
+    job = followed(controller, [])
+    for ask in (job.wait, job.stop, job.savepoint, lambda: job.state):
+        with pytest.raises(whale.errors.UsageError, match=r"has left Ray \(ray.shutdown"):
+            ask()
+    assert not controller.called

@@ -145,6 +145,7 @@ def test_a_savepoint_is_waited_for_while_the_controller_is_being_created(
 
     method = SimpleNamespace(remote=ask)
     controller: Any = SimpleNamespace(request_savepoint=method, stop_with_savepoint=method)
+    monkeypatch.setattr(ray_submission.ray, "is_initialized", lambda: True)
     monkeypatch.setattr(ray_submission.ray, "wait", lambda calls, timeout: (waits.pop(0), calls))
     monkeypatch.setattr(ray_submission.ray, "get", lambda call, timeout: 4)
     monkeypatch.setattr(_ControllerRunner, "savepoint_of", lambda self, number: f"of {number}")
