@@ -352,7 +352,8 @@ class TransformNode(Node):
         with self.guard():
             result = self.transform.finish()
         self._pass_on(result)
-        if self.metrics.watermark_ns > self._passed_on_ns:
+        # Of a restored node that had ended before it is the end, which follows.
+        if self._passed_on_ns < self.metrics.watermark_ns < WATERMARK_END:
             self._passed_on_ns = self.metrics.watermark_ns
             self.output.advance(self._passed_on_ns)
 

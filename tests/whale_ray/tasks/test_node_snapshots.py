@@ -295,6 +295,17 @@ def test_the_end_has_the_latest_watermark_of_any_input_also_of_one_that_ended_be
     assert (sunk.watermark_ns, sunk.ended) == (9, True)
 
 
+def test_an_end_that_is_told_again_after_a_restore_is_no_watermark() -> None:
+    before, _ = transform(TRANSFORMS["rows"])
+    before.deliver(0, 0, numbers(2, 4))
+    before.advance(0, 0, WATERMARK_END)
+    after, sunk = transform(TRANSFORMS["rows"])
+    restored(after, *kept(before))
+    after.nodes[0].end()  # as a source does before it in a stage, which had ended, too
+    assert sunk.ended
+    assert sunk.watermark_ns < WATERMARK_END
+
+
 # -- sinks --------------------------------------------------------------------------------------
 
 
