@@ -227,7 +227,7 @@ class Job:
             nullcontext() if left_alone else draining_signals(self.stop_from_signal),
             closing(lines),
         ):
-            poll_s = _POLL_S if timeout_s is None else min(_POLL_S, timeout_s)
+            poll_s = _POLL_S if timeout_s is None else max(0.0, min(_POLL_S, timeout_s))
             while (outcome := self._join(poll_s)) is None:
                 waited_s = (clock.monotonic_ns() - begun_ns) / 1e9
                 if lines.due(waited_s):

@@ -91,7 +91,7 @@ class Supervisor:
         self._outcome: JobOutcome | None = None
         self._running_since_ns: int | None = None
         self._ran_ns = 0
-        self._next_snapshot_ns = 0
+        self._next_counters_ns = 0
         self._ended_streams: set[int] = set()
         self._awaited_since_ns: int | None = None
         self._asked: dict[int, int] = {}  # member → attempt in which it was asked for counters
@@ -361,8 +361,8 @@ class Supervisor:
 
     def _request_counters(self, interval_ns: int) -> None:
         now_ns = self._clock.monotonic_ns()
-        if self._controller.phase is JobPhase.RUNNING and now_ns >= self._next_snapshot_ns:
-            self._next_snapshot_ns = now_ns + interval_ns
+        if self._controller.phase is JobPhase.RUNNING and now_ns >= self._next_counters_ns:
+            self._next_counters_ns = now_ns + interval_ns
             for member in range(self._assignment.plan.members):
                 if member not in self._asked:  # at most one unanswered request per member
                     self._asked[member] = self._controller.attempt

@@ -177,6 +177,7 @@ class PartialNode(Node):
         self.waiting_until_ns, self._batches_waited = None, 0
         if not self._partial.is_empty:
             self.waiting_until_ns = self._clock.monotonic_ns() + self._held_ns_max
+        # Of a restored node that had ended before it is the end, which follows.
         if self._passed_on_ns < self.metrics.watermark_ns < WATERMARK_END:
             self._passed_on_ns = self.metrics.watermark_ns
             self._partial.passed_on(self._passed_on_ns)

@@ -229,6 +229,7 @@ class ProcessNode(Node):
         """Pass on rows that the output keeps back, then the watermark that waited with them."""
         self._output.finish()
         self._note_waiting(0)
+        # Of a restored node that had ended before it is the end, which follows.
         if self._passed_on_ns < watermark_ns < WATERMARK_END:
             self._passed_on_ns = watermark_ns
             self._downstream.advance(watermark_ns)

@@ -166,26 +166,25 @@ class Spend(whale.KeyedProcess):
         )
 
 
-class Latest(whale.KeyedProcess):
+class KeepsLatest:
     """Handles are there before the first rows are looked up, which Python does last."""
 
-    latest = state.value("int64")
     schema = whale.Schema.of(k="int64", was="bool", latest="int64")
 
-    def on_batch(self, batch: whale.Batch, out: whale.Output) -> None:
+    def keep(self: Any, batch: whale.Batch, out: whale.Output) -> None:
         was = self.latest.is_set(self.slots(batch))
         self.latest[self.slots(batch)] = batch["n"]
         out.emit({"k": batch["k"], "was": was, "latest": self.latest[self.slots(batch)]})
 
 
-class LatestOfBoth(whale.KeyedCoProcess):
+class Latest(KeepsLatest, whale.KeyedProcess):
     latest = state.value("int64")
-    schema = whale.Schema.of(k="int64", was="bool", latest="int64")
+    on_batch = KeepsLatest.keep
 
-    def on_left(self, batch: whale.Batch, out: whale.Output) -> None:
-        was = self.latest.is_set(self.slots(batch))
-        self.latest[self.slots(batch)] = batch["n"]
-        out.emit({"k": batch["k"], "was": was, "latest": self.latest[self.slots(batch)]})
+
+class LatestOfBoth(KeepsLatest, whale.KeyedCoProcess):
+    latest = state.value("int64")
+    on_left = KeepsLatest.keep
 
     def on_right(self, batch: whale.Batch, out: whale.Output) -> None:
         self.latest[self.slots(batch, right=True)] = batch["n"]
