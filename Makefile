@@ -44,7 +44,7 @@ help: ## list the targets
 setup: $(RUNTIME) ## set up .venv with whale-ray and all its extras (the others do it themselves)
 
 ui: $(DEV) ## build the page of `whale-ray ui` into whale_ray/ui/static (Node comes from PyPI)
-	@$(BIN)/python .ci/page_backend.py
+	@$(BIN)/python .ci/page.py
 
 run: $(RUNTIME) ## run the ride-hailing application (ARGS="--data DIR", …)
 	@$(BIN)/whale-ray run ride-hailing $(ARGS)

@@ -36,6 +36,16 @@ def collected(on: str) -> None:
     assert in_order(job.results("out").to_arrow().to_pylist()) == WANTED
 
 
+def compiled_before() -> None:
+    """Run it in this process with the functions that the wheel carries, and compile none."""
+    from numba.core import event
+
+    with event.install_recorder("numba:compile") as compiled:
+        collected("run")
+    names = [each.data["dispatcher"].py_func.__qualname__ for _, each in compiled.buffer]
+    assert not names, f"compiled here: {names}"
+
+
 def pandas_frame() -> None:
     """Rows from a pandas frame and into one."""
     import pandas
@@ -69,6 +79,7 @@ def spark_frame() -> None:
 
 
 CASES = {
+    "compiled": compiled_before,
     "run": lambda: collected("run"),
     "processes": lambda: collected("processes"),
     "ray": lambda: collected("ray"),

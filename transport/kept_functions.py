@@ -22,7 +22,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 from zlib import crc32
@@ -34,6 +34,7 @@ from numba.core.runtime import rtsys
 from numba.core.sigutils import normalize_signature
 
 from .bare_environments import unpickle_kept
+from .common_processor import machines_for
 from .deferred_bitcode import defer_bitcode
 from .reached_sources import reached_stamp
 
@@ -51,14 +52,15 @@ def load_quickly(dispatcher: object) -> None:
     function, which takes a fifth of a second. Machine code needs no more of it than the runtime
     that allocates memory, and numba's compiler loads the rest itself; so with the bitcode.
 
-    Whoever installed whale-ray may have compiled beside the sources, where it is kept by default.
-    Another user, or one who chose another folder, keeps his own elsewhere and reads both.
+    Whoever installed whale-ray may have compiled beside the sources, where it is kept by default;
+    a wheel has there what its builder compiled for a common processor. Another user, or one who
+    chose another folder, keeps his own elsewhere and reads both.
 
     Either is compared with all sources that it was made of; numba's own comparison remains only for
     functions of an archive, whose files cannot be read.
     """
     cache: Any = getattr(dispatcher, "_cache", None)
-    if not hasattr(cache, "_load_overload"):
+    if not hasattr(cache, "_index_key"):
         return
 
     file = cache._cache_file
@@ -68,8 +70,13 @@ def load_quickly(dispatcher: object) -> None:
     def loads(signature: object, target: Any) -> object:
         file._source_stamp = _stamp_of(cache)
         rtsys.initialize(target)
-        found = cache._load_overload(signature, target)
-        return _load_from_beside_source(cache, signature, target) if found is None else found
+        beside = _file_beside_source(cache)
+        for key in _keys_of(cache, signature, target):
+            for kept in (file,) if beside is None else (file, beside):
+                data = kept.load(key)
+                if data is not None:
+                    return cache._impl.rebuild(target, data)
+        return None
 
     defer_bitcode(cache)
     cache.load_overload = _reads_or(loads, lambda: None)  # its machine code may be damaged
@@ -114,21 +121,20 @@ def versions_are_kept(dispatcher: Any) -> bool:
     """Return whether a version for this processor is kept of a function that may be."""
     cache = dispatcher._cache
     cache._cache_file._source_stamp = _stamp_of(cache)
-    machine = dispatcher.targetctx.codegen().magic_tuple()
+    machines = machines_for(dispatcher.targetctx.codegen().magic_tuple())
     return any(
-        version[1] == machine
+        version[1] in machines
         for file in (cache._cache_file, _file_beside_source(cache))
         if file is not None
         for version in file._load_index()
     )
 
 
-def _load_from_beside_source(cache: Any, signature: object, target: Any) -> object:
-    file = _file_beside_source(cache)
-    if file is None:  # looked up already
-        return None
-    kept = file.load(cache._index_key(signature, target.codegen()))
-    return None if kept is None else cache._impl.rebuild(target, kept)
+def _keys_of(cache: Any, signature: object, target: Any) -> Iterator[tuple[object, ...]]:
+    """Yield what a version is kept by that this process can use, the best one first."""
+    types, own, *function = cache._index_key(signature, target.codegen())
+    for machine in machines_for(own):
+        yield types, machine, *function
 
 
 def _file_beside_source(cache: Any) -> Any:

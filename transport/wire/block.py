@@ -72,7 +72,7 @@ class Block:
 
 def address_of(array: Array) -> int:
     """Return the address of a contiguous array."""
-    return int(kernels.address(array.view(_BYTES)))
+    return int(kernels.address(array.view(_BYTES).reshape(-1)))  # one type: compiled once
 
 
 def column_sources(columns: list[Column], times: npt.NDArray[np.int64] | None) -> Table:

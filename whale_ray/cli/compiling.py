@@ -7,16 +7,25 @@ what is kept beside the sources; see `transport/kept_functions.py`.
 
 from __future__ import annotations
 
+import os
+import platform
 import sys
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..configs.errors import ResourceError
+from ..configs.errors import ResourceError, UsageError
+from ..transport.common_processor import (
+    COMPILING_FOR_IT,
+    OWN_PROCESSOR_VARIABLE,
+    has_common_processor,
+)
 from ..transport.compiled_folder import why_full
 
 if TYPE_CHECKING:
+    import argparse
+
     from ..api.job import Job
     from ..api.topology import Stream, Topology
 
@@ -32,10 +41,19 @@ def add_compile(commands: Any) -> None:
         help="compile what most jobs use, before the first job has to",
         epilog="For an image of a container, or after installing. It takes a minute at most, once.",
     )
+    command.add_argument(
+        "--common-processor",
+        action="store_true",
+        help="compile for all processors of level 3 of x86-64, as in an image that several kinds of"
+        " machines use; without it for the processor at hand alone",
+    )
     command.set_defaults(function=_compile)
 
 
-def _compile(_parsed: object) -> int:
+def _compile(parsed: argparse.Namespace) -> int:
+    if parsed.common_processor:
+        _check_common_processor()
+        os.environ.update(COMPILING_FOR_IT)  # numba reads them when it is loaded, below
     from ..transport import compiling
 
     place = compiling.kept_in()
@@ -47,13 +65,27 @@ def _compile(_parsed: object) -> int:
         raise ResourceError(msg)
     _check_room(place)
     compiling.notice.silent = True  # it is what this command is for
-    run_ordinary_jobs()
+    os.environ[OWN_PROCESSOR_VARIABLE] = "1"  # what is kept for another one does not count
+    try:
+        run_ordinary_jobs()
+    finally:
+        del os.environ[OWN_PROCESSOR_VARIABLE]
     _check_room(place)
     if not any(Path(place).glob("*.nbc")):  # numba's files of compiled code
         msg = f"nothing was kept in {place}: {_REMEDY}, and compile again"
         raise ResourceError(msg)
     sys.stdout.write(f"what most jobs use is compiled, and kept in folders such as {place}\n")
     return 0
+
+
+def _check_common_processor() -> None:
+    """Raise UsageError if there is no common processor of which this machine is one."""
+    if not has_common_processor():
+        msg = (
+            f"--common-processor is for x86-64, and this machine is {platform.machine()}: compile"
+            " without it"
+        )
+        raise UsageError(msg)
 
 
 def _check_room(place: str) -> None:

@@ -65,6 +65,7 @@ def test_late_merge_is_beside_what_it_should_be_better_than(
 def test_figures_of_parts_on_whale_ray_alone() -> None:
     assert first_result.MOST_S == {
         first_result.NOTHING: 3,
+        first_result.WHEEL: 3,
         first_result.INSTALLED: 3,
         first_result.FILLED: 1,
     }

