@@ -327,6 +327,7 @@ def test_a_run_on_rows_and_conditions_loads_neither_pandas_nor_the_store(tmp_pat
     assert run_python(program, tmp_path).split() == ["3", "False", "False"]
 
 
+@pytest.mark.long
 def test_a_driver_that_starts_processes_loads_nothing_that_is_compiled(tmp_path):
     """Its workers do; they are forked from a process that has loaded everything."""
     program = (

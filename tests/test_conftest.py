@@ -51,6 +51,7 @@ def test_verbs():
 DATA = "def test_data(data_dir):\n    raise AssertionError\n"
 
 
+@pytest.mark.long
 def test_a_missing_rdma_device_is_the_only_excuse_under_strict_skips(run):
     excused = run(SKIPS.format(more=""), WHALE_RAY_FAIL_ON_SKIP="1")
     assert excused.returncode == 0, excused.stdout
@@ -60,6 +61,7 @@ def test_a_missing_rdma_device_is_the_only_excuse_under_strict_skips(run):
     assert "test_verbs:" not in refused.stdout
 
 
+@pytest.mark.long
 def test_without_data_the_skip_says_why(run):
     done = run(DATA, WHALE_RAY_DATA="")
     assert done.returncode == 0
@@ -130,6 +132,7 @@ def test_that_follows():
 """
 
 
+@pytest.mark.long
 def test_workers_of_one_run_are_not_blamed_for_each_other_and_have_folders_of_their_own(
     run, tmp_path
 ):

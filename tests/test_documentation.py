@@ -257,6 +257,7 @@ def test_an_option_that_is_named_alone_exists(tmp_path, capsys):
             ["simulate"],
             ["optimize"],
             ["metrics"],
+            ["compile"],
         )
     )
     named = {span.split()[0] for span in spans(ALL) if span.startswith("--")} - FOREIGN_OPTIONS
@@ -404,6 +405,7 @@ def test_the_steps_of_the_drawn_way_are_in_the_code():
     assert steps <= defined
 
 
+@pytest.mark.long
 def test_the_drawn_packages_import_only_packages_below_them(monkeypatch):
     with nothing_is_garbage():
         needs = pictures.package_imports()

@@ -111,6 +111,7 @@ def test_clean_with_expressions(run):
     assert " ".join(printed[-1]) == "left out: {'malformed line': 1}"
 
 
+@pytest.mark.long
 def test_nearest(run, no_leaks):
     names, _ = run("nearest.py")
     found = names["main"]("processes")
@@ -161,6 +162,7 @@ def test_own_transport(run, no_leaks):
     assert any("datagrams" in line for line in printed)  # the plan names what carries the rows
 
 
+@pytest.mark.long
 def test_notebook(tmp_path, no_leaks):
     cells = nbformat.read(EXAMPLES / "notebook.ipynb", as_version=4).cells
     code = [cell.source for cell in cells if cell.cell_type == "code"]

@@ -119,6 +119,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("made", [Kept, Plain])
 @settings(max_examples=30, deadline=None)
 @given(steps=STEPS, made_now_max=st.sampled_from([0, 4, 1 << 10]))
@@ -218,6 +219,7 @@ def test_versions_are_merged_and_made_anew() -> None:
     assert not any(is_a_version(chunk.rows) for chunk in chunks)
 
 
+@pytest.mark.long
 def test_keys_that_come_and_go_do_not_make_snapshots_larger_and_larger() -> None:
     """4,000 keys stay, 20 others are there for an epoch each."""
     operator = opened(made=Plain)

@@ -166,6 +166,7 @@ def steps_of(drawn: list[tuple[list[Any], int]], name: str) -> list[Step]:
 MOVED = [name for name in (*MADE, *PAIRS) if "some time later" not in name]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MOVED)
 @settings(max_examples=4)
 @given(data=st.data())
@@ -339,6 +340,7 @@ class Written:
         self.running.operator.take_over(survivor)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", BESIDE)
 @settings(max_examples=4)
 @given(data=st.data())

@@ -181,6 +181,7 @@ def test_the_epochs_scenario_covers_all_of_its_events():
     assert stopped > 2
 
 
+@pytest.mark.long
 def test_the_store_scenario_covers_all_of_its_events():
     seen: Counter[str] = Counter()
     for seed in range(60):
@@ -199,6 +200,7 @@ def test_the_tasks_scenario_covers_all_of_its_events():
     assert seen["killed"] > seen["restored"] > 15
 
 
+@pytest.mark.long
 def test_the_merging_scenario_covers_all_of_its_events():
     seen: Counter[str] = Counter()
     for seed in range(40):

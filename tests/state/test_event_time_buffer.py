@@ -69,6 +69,7 @@ def test_rows_are_released_by_time_port_source_and_sequence(
     hold_against_the_model(steps, memory_bytes)
 
 
+@pytest.mark.long
 @given(
     seed=st.integers(0, 2**32),
     memory_bytes=st.sampled_from([1 << 30, 20_000, 4000]),

@@ -61,6 +61,7 @@ def test_environments_of_other_modules_have_their_globals() -> None:
         unpickle_kept(kept("there_is_no_such_module", "_ZN08NumbaEnv_of_nothing"))
 
 
+@pytest.mark.long
 def test_a_process_that_only_loads_functions_does_not_load_the_compiler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from tests.transport.stress_runs import play
 
 
+@pytest.mark.long
 def test_a_relay_that_is_killed_is_replaced_without_loss():
     totals = play("mirror_stress", seed=1, rounds=4)
     # The seed alone decides how many are killed; in each round the last after the writer's end.

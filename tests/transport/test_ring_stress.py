@@ -14,6 +14,7 @@ from whale_ray.transport import doorbell, ring_kernels
 from whale_ray.transport.deferred_compiling import entry_point
 
 
+@pytest.mark.long
 def test_kills_lose_and_double_nothing():
     totals = play("ring_stress", seed=1, rounds=20)
     # The seed alone decides who is killed; the rounds without a kill send 6,524 frames.

@@ -32,6 +32,7 @@ def read_parquet(sink: Any) -> Iterator[Mapping[str, Any]]:
             yield from file.read().to_pylist()
 
 
+@pytest.mark.long
 def test_100_000_rows_are_in_files_once_whatever_fails(tmp_path: Path) -> None:
     folders = map(tmp_path.joinpath, map(str, itertools.count()))
 
@@ -41,6 +42,7 @@ def test_100_000_rows_are_in_files_once_whatever_fails(tmp_path: Path) -> None:
     check_sink(make, read_parquet, ids=100_000, failure_rates=(0.0, 0.1, 0.3))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", [ray_dataset_sink, spark_sink])
 def test_results_for_ray_and_spark_are_there_once(make: Callable[[], whale.sinks.Sink]) -> None:
     def read(sink: Any) -> Iterator[Mapping[str, Any]]:

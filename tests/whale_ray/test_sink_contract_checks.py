@@ -45,12 +45,14 @@ class Outputs:
                 yield from map(json.loads, path.read_text().splitlines())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["parquet", "csv", "json_lines"])
 def test_our_sinks_of_files_keep_their_promises(tmp_path: Path, name: str) -> None:
     outputs = Outputs(tmp_path, name)
     check_sink(outputs.make, outputs.read)
 
 
+@pytest.mark.long
 def test_our_other_sinks_keep_their_promises() -> None:
     check_sink(CollectingSink, lambda sink: sink.rows if sink._holder.result else ())
     check_sink(whale.sinks.print)

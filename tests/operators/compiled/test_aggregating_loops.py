@@ -115,6 +115,7 @@ def _as_bits(deltas: Sequence[Batch], keys: int) -> dict[Any, Any]:
 TIMES = st.lists(st.integers(-20 * US, 20 * US), min_size=12, max_size=12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("asked", "table"),
     [*((WINDOWED, table) for table in TABLES), (WHOLE, None), (TEXTS, None)],

@@ -149,6 +149,7 @@ _COMPUTED = CompiledChain([MapExpressions(_EXPRESSIONS, keep=False)], "compiled"
 _LOOKED_UP = CompiledChain([MapExpressions(_BY_KERNELS, keep=False)], "compiled")
 
 
+@pytest.mark.long
 @MANY
 @given(st.lists(dictionaries(), min_size=1, max_size=3))
 def test_expressions_over_codes_are_those_over_texts(drawn: list[pa.RecordBatch]) -> None:

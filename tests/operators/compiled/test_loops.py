@@ -91,6 +91,7 @@ def _compare(chain: CompiledChain, transforms: list[Transform], batch: Batch) ->
         _assert_same(passed.rows, theirs)
 
 
+@pytest.mark.long
 @settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(batches())
 def test_every_emitter_computes_what_its_kernel_does(batch: Batch) -> None:
@@ -111,6 +112,7 @@ def test_every_emitter_with_all_types(part: MapExpressions) -> None:
     compare()
 
 
+@pytest.mark.long
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(batches())
 def test_a_chain_of_filters_and_projections_is_the_same_as_one_after_another(batch: Batch) -> None:
@@ -235,6 +237,7 @@ def test_a_loop_that_nulls_make_too_long_leaves_rows_with_nulls_to_the_kernels()
     assert passed is not None and passed.counts == (2,)
 
 
+@pytest.mark.long
 def test_a_loop_that_nulls_make_shorter_leaves_the_later_operators_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -120,6 +120,7 @@ _MOMENTS = st.tuples(
 )
 
 
+@pytest.mark.long
 @given(
     st.lists(st.tuples(_MOMENTS, st.sampled_from(sorted(_OFFSETS)))),
     st.lists(st.tuples(_MOMENTS, st.just("Z"))),

@@ -108,6 +108,7 @@ def in_time(batches) -> tuple[list[tuple[int, Event]], list[tuple[int, Event]], 
     return left, right, late
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @settings(max_examples=120)
 @given(data=st.data(), tolerance_ns=TOLERANCES, exact=st.booleans(), inner=st.booleans())

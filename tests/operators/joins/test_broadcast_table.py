@@ -123,6 +123,7 @@ def restored(table: BroadcastTable, join: TableJoin, finished: bool) -> Broadcas
     return made
 
 
+@pytest.mark.long
 @settings(max_examples=250)
 @given(histories(), st.sampled_from(HOWS), st.booleans(), st.integers(0, 12))
 def test_rows_are_those_of_the_model(

@@ -91,6 +91,7 @@ def drive(batches: Any, within: int) -> tuple[Passed, list[int], StateBudget]:
     return out, sizes, budget
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(
     batches=st.lists(st.tuples(st.lists(st.tuples(TIMES, KEYS), max_size=12), TIMES), max_size=6),
@@ -101,6 +102,7 @@ def test_the_first_row_of_a_key_within_the_horizon_passes(batches, within):
     assert (out.numbers, out.late) == first_rows(batches, within)
 
 
+@pytest.mark.long
 def test_an_hour_of_keys_leaves_nothing_behind():
     batches = [([(at * SECOND, (float(at), "é"))], at * SECOND - 1) for at in range(3600)]
     out, sizes, _ = drive(batches, 10 * SECOND)
@@ -108,6 +110,7 @@ def test_an_hour_of_keys_leaves_nothing_behind():
     assert max(sizes[100:]) <= max(sizes[:100])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("parallelism", [1, 3])
 @pytest.mark.parametrize("runner", ["inline", "processes"])
 def test_jobs_pass_on_one_row_of_each_key(runner, parallelism):

@@ -174,6 +174,7 @@ def cases(draw, within):
     return types, batches, draw(within), draw(st.sampled_from(HOWS)), draw(st.integers(0, 9)) * MS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("within", [WINDOWS, INTERVALS], ids=["window", "interval"])
 @settings(max_examples=150)
 @given(

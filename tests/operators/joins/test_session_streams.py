@@ -27,6 +27,7 @@ from whale_ray.operators.windows.specifications import SessionWindow
 from whale_ray.state.budget import StateBudget
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", HOWS)
 @settings(max_examples=60)
 @given(data=st.data(), gap=st.integers(1, 15), lateness=st.integers(0, 9))

@@ -139,6 +139,7 @@ def check(topics: dict[str, ModelTopic], many: int, rates: tuple[float, ...]) ->
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("many", "rates"),
     [(300, (0.0, 0.3)), pytest.param(100_000, (0.0, 0.1, 0.3), marks=pytest.mark.long)],

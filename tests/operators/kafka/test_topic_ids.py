@@ -80,6 +80,7 @@ def test_a_topic_that_was_created_anew_with_as_many_partitions_and_rows(
     assert resumed(none, without) == without
 
 
+@pytest.mark.long
 def test_a_job_that_is_resumed_without_its_topology_compares_the_ids_of_now(
     cluster: MockCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

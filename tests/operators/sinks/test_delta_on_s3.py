@@ -61,6 +61,7 @@ def numbers(*values: int) -> Batch:
     return Batch.from_pydict({"id": np.array(values, np.int64)})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bounded", [False, True])
 def test_rows_are_there_once_whatever_fails(
     server: S3Server, bounded: bool, monkeypatch: pytest.MonkeyPatch
@@ -78,6 +79,7 @@ def test_rows_are_there_once_whatever_fails(
     assert ids(job.sink) == list(range(500))
 
 
+@pytest.mark.long
 def test_a_job_restored_from_an_older_epoch_loses_nothing(server: S3Server) -> None:
     """Its epochs have numbers that the first job has committed already."""
     sink = table(server)
@@ -94,6 +96,7 @@ def test_a_job_restored_from_an_older_epoch_loses_nothing(server: S3Server) -> N
     assert ids(sink) == sorted([*range(400), *range(200, 600)])
 
 
+@pytest.mark.long
 def test_two_coordinators_commit_each_epoch_once(server: S3Server) -> None:
     sink = table(server)
     failed: list[BaseException] = []

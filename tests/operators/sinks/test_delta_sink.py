@@ -60,6 +60,7 @@ def named(path: Path) -> set[str]:
     return {uri.rpartition("/")[2] for uri in DeltaTable(path).file_uris()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("partition_by", "many"),
     [("", 1_000), ("id", 30), pytest.param("", 100_000, marks=pytest.mark.long)],
@@ -469,6 +470,7 @@ def test_arguments_are_checked() -> None:
     assert "secret" not in repr(delta("s3://none/t", storage_options=NOWHERE))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("on", ["inline", "processes"])
 def test_a_job_writes_a_table(tmp_path: Path, on: str, no_leaks: None) -> None:
     topology = whale.Topology("table")

@@ -92,6 +92,7 @@ def flaky(monkeypatch: pytest.MonkeyPatch) -> Callable[[random.Random, float], N
 _LONG = pytest.mark.long
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("mode", "failures"),
     [
@@ -401,6 +402,7 @@ def test_forgotten_epochs_and_ended_jobs_leave_nothing(database: str) -> None:
     assert ask(database, tables) == [("whale_ray_commits",)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("on", ["inline", "processes"])
 def test_a_job_writes_a_table(database: str, on: str, no_leaks: None) -> None:
     topology = whale.Topology("table")

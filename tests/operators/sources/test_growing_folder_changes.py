@@ -148,6 +148,7 @@ def test_whatever_happens_to_files_each_is_read_once_or_counted(data: st.DataObj
         assert sum(folder.left_out.values()) == left_out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("remembered", [2, 1000])
 def test_a_file_that_is_touched_while_it_is_remembered_is_read_once(
     tmp_path: Path, remembered: int

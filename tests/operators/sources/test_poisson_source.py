@@ -37,6 +37,7 @@ def test_content_depends_on_the_seed_alone() -> None:
     assert rows_of(sources.poisson(1e6, columns, limit=3000, seed=1)) != slow
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("parallelism", [1, 4])
 def test_distances_are_exponential(parallelism: int) -> None:
     rate = 1000.0

@@ -125,6 +125,7 @@ def test_a_long_backlog_is_divided_among_all_instances() -> None:
 # --- each source ----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @given(st.data())
 def test_parquet_files(data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(0, 60), min_size=1, max_size=4), "rows of files")
@@ -138,6 +139,7 @@ def test_parquet_files(data: st.DataObject) -> None:
         check_chain(sources.parquet(folder), data)
 
 
+@pytest.mark.long
 @given(st.data())
 def test_ipc_files(data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(0, 60), min_size=1, max_size=4), "rows of files")
@@ -166,6 +168,7 @@ def text(data: st.DataObject, lines: list[str], header: str, path: Path) -> str:
     return "utf-8" if encoding == "utf-8-sig" else encoding
 
 
+@pytest.mark.long
 @given(st.data())
 def test_csv_files(data: st.DataObject) -> None:
     check_text(
@@ -181,6 +184,7 @@ def test_csv_files(data: st.DataObject) -> None:
     )
 
 
+@pytest.mark.long
 @given(st.data())
 def test_json_lines_files(data: st.DataObject) -> None:
     check_text(
@@ -222,6 +226,7 @@ def check_text(
         check_chain(in_blocks(source, block), data)
 
 
+@pytest.mark.long
 @given(st.data())
 def test_tables(data: st.DataObject) -> None:
     chunks = data.draw(st.lists(st.integers(0, 12_000), min_size=1, max_size=4))
@@ -229,6 +234,7 @@ def test_tables(data: st.DataObject) -> None:
     check_chain(sources.arrow(table), data)
 
 
+@pytest.mark.long
 @given(st.data())
 def test_generated_rows(data: st.DataObject) -> None:
     source = sources.poisson(
@@ -247,6 +253,7 @@ def waiting(rows: Sequence[Any], pauses: Iterator[bool]) -> Iterator[Any]:
         yield row
 
 
+@pytest.mark.long
 @given(st.data())
 def test_rows_of_functions(data: st.DataObject) -> None:
     count = data.draw(st.integers(0, 120), "rows")

@@ -37,6 +37,7 @@ from whale_ray.transport.wire.types import DataType, Schema
 F = whale.functions
 
 
+@pytest.mark.long
 @settings(max_examples=25)
 @given(batches=arrivals(TIMES), window=WINDOWS)
 def test_every_window_has_one_row_per_key_when_the_watermark_has_passed(batches, window):
@@ -53,6 +54,7 @@ def test_every_window_has_one_row_per_key_when_the_watermark_has_passed(batches,
     assert all(time >= end - 1 for time, (_, end, _) in zip(out.times, found, strict=True))
 
 
+@pytest.mark.long
 @settings(max_examples=25)
 @given(batches=arrivals(TIMES), window=WINDOWS, lateness=st.integers(1, 30), update=st.booleans())
 def test_the_newest_row_of_a_group_is_right_with_late_rows_and_updates(

@@ -122,6 +122,7 @@ def test_windows_that_end_together_after_a_restart_have_the_latest_event_time():
     assert out.times == [7, 7]
 
 
+@pytest.mark.long
 @settings(max_examples=30)
 @given(
     pauses_us=st.lists(st.integers(0, 12), min_size=8, max_size=8),

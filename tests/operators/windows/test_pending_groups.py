@@ -46,6 +46,7 @@ def newest(out: Emitted) -> dict[tuple[int, int, Any], dict[str, Any]]:
     return {(*bounds(row), row["key"]): row for row in out.rows}
 
 
+@pytest.mark.long
 @settings(max_examples=40)
 @given(
     batches=arrivals(TIMES),

@@ -78,6 +78,7 @@ JOINED = [
 """A row joins two sessions, and the one behind it is as late as one of them: it is the last."""
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("compaction")
 @settings(OF_ALL_EXAMPLES, max_examples=40)
 @example(batches=JOINED, gap=5, lateness=0, mode="append", trigger_ns=None)
@@ -133,6 +134,7 @@ def test_counts(batches, size):
             check(row, rows)
 
 
+@pytest.mark.long
 def test_a_day_of_sessions_leaves_nothing_behind():
     second = 1_000_000 * US
     asked = Aggregation(("key",), SessionWindow("time", 10 * second), AGGREGATES)

@@ -44,6 +44,7 @@ def strict(server):
         yield
 
 
+@pytest.mark.long
 def test_epochs_are_written_read_and_removed(bucket):
     store = CheckpointStore.at(f"{bucket}/epochs")
     assert store.newest() is None

@@ -142,6 +142,7 @@ def test_a_job_stopped_with_a_savepoint_goes_on_with_another_parallelism(
     assert Path(kept).exists()
 
 
+@pytest.mark.long
 def test_what_kills_everything_is_survived(tmp_path: Path, no_leaks: None) -> None:
     """The driver and its workers are killed; `resume` needs nothing but the folder."""
     state = tmp_path / "state"

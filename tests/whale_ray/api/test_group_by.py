@@ -55,6 +55,7 @@ def test_hopping_windows_are_those_of_sql_at_any_parallelism(parallelism: int) -
     assert rows_of(whale.run(counted(parallelism))) == expected
 
 
+@pytest.mark.long
 def test_the_result_is_the_same_in_processes() -> None:
     job = whale.submit(counted(3), on="processes", workers=2)
     job.wait()

@@ -92,6 +92,7 @@ def results(process: type[whale.KeyedProcess], state_bytes: int, *, ordered: boo
     return Counter(zip(*table.to_pydict().values(), strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("process", "ordered"),
     # In order of arrival, timers fire with watermarks, which may come earlier or later.

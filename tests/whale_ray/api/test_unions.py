@@ -137,6 +137,7 @@ def check(world: World, job: Any) -> None:
                 assert one["instance"] < after["instance"] or one["t"] <= after["t"]
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(worlds())
 def test_random_topologies_with_unions(world: World) -> None:

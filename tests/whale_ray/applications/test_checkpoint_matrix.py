@@ -373,6 +373,7 @@ def test_ride_hailing(rides: tuple[pa.Table, pa.Table], place: type[Place], tmp_
     answers_after_a_failure(build, place(), tmp_path / "kept")
 
 
+@pytest.mark.long
 def test_options_market(tmp_path: Path) -> None:
     """Its feed lines make messages by the clock; each line goes on where it was."""
     book = small_book()

@@ -414,6 +414,7 @@ def wait_for(process: subprocess.Popen[str], text: str) -> None:
     raise AssertionError(f"ended without {text!r}: {''.join(seen)}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 def test_a_signal_drains_the_output_is_whole_and_nothing_is_left(
     endless: Any, folder: Path, number: int
@@ -432,6 +433,7 @@ def test_a_signal_drains_the_output_is_whole_and_nothing_is_left(
     assert [path.name for path in folder.iterdir()] == ["out.partial"]
 
 
+@pytest.mark.long
 def test_a_second_ctrl_c_cancels_even_a_function_that_does_not_return(
     endless: Any, folder: Path
 ) -> None:

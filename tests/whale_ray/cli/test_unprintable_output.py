@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 JOB = """
 import whale_ray as whale
 numbers = whale.Topology("numbers")
@@ -28,6 +30,7 @@ def test_a_full_stdout_gives_one_line() -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.long
 def test_a_job_is_published_though_nothing_can_be_printed(tmp_path: Path) -> None:
     for redirected, code in (("> /dev/full", 1), (">&-", 0), (">&- 2>&-", 0)):
         out = tmp_path / f"out-{len(redirected)}"

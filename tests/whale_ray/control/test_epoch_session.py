@@ -285,6 +285,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=150)
 @given(STEPS)
 def test_each_row_is_committed_once_whatever_is_lost(steps: list[tuple[str, int]]) -> None:

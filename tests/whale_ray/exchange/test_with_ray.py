@@ -24,7 +24,7 @@ from whale_ray.ray_bridge.session import RaySession
 from whale_ray.testing import read_all, write_all
 from whale_ray.transport.wire.batch import Batch
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 EVERY_TYPE = pa.table(
     {

@@ -45,7 +45,7 @@ from whale_ray.spark import (
 from whale_ray.testing import instance_context, write_all
 from whale_ray.transport.wire.batch import Batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.ray]
+pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.long]
 
 
 WAYS = pytest.mark.parametrize("cluster", [True, False], ids=["objects", "files"])

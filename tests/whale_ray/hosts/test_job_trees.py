@@ -148,6 +148,7 @@ def assert_all_see_every_row_once(job: Job) -> None:
     assert table["wrong"].to_pylist() == [0] * HOSTS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("route", ["non-blocking", pytest.param("chain", marks=pytest.mark.long)])
 def test_relays_that_are_killed_are_replaced_without_a_restart(route: str) -> None:
     """In the middle of the tree, at a leaf, and at the source's own host."""

@@ -91,6 +91,7 @@ def test_two_relays_that_die_at_once_are_replaced(tmp_path, no_leaks, route):
     assert job.outcome().restarts == 0
 
 
+@pytest.mark.long
 def test_a_stopped_relay_blocks_neither_the_driver_nor_for_ever_the_job(
     tmp_path, no_leaks, monkeypatch
 ):

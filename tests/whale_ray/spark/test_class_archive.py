@@ -61,6 +61,7 @@ def test_a_list_that_was_cut_off_is_used_as_far_as_it_goes() -> None:
     assert make_archive()
 
 
+@pytest.mark.long
 def test_other_jars_have_an_archive_of_their_own_in_the_place_of_the_old_one(
     cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -195,6 +195,7 @@ def test_what_follows_a_restore_is_as_if_nothing_had_been(name: str, data: st.Da
             assert tail.ended
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*MOVED, *OWN])
 @settings(max_examples=4)
 @given(data=st.data())
@@ -227,6 +228,7 @@ def rows(port: int, source: int, times: Sequence[int], first: int = 0) -> Rows:
     return Rows(port, source, batch.with_times(np.array(times, np.int64)))
 
 
+@pytest.mark.long
 def test_what_happens_later_does_not_change_a_snapshot() -> None:
     for name in EVERY:
         drawn = [([Event(at * US, at % 3, at, 1.5, "a")], at * US) for at in range(12)]

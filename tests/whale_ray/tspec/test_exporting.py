@@ -92,6 +92,7 @@ CONDITIONS = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(CONDITIONS)
 def test_a_condition_comes_back_with_the_same_values(condition):
     batch = whale.Batch.from_pydict({"a": [1, 2, 3], "b": [3, 2, 1], "c": [0, 5, -5]})

@@ -130,6 +130,7 @@ def play(job: EpochJob, chance: Random, steps: int) -> None:
     job.run_to_the_end()
 
 
+@pytest.mark.long
 @settings(max_examples=25)
 @given(
     seed=st.integers(0, 2**32),
@@ -208,6 +209,7 @@ def test_without_the_sibling_rule_rows_come_before_a_siblings_marker(
         begin_epochs(job, 50)
 
 
+@pytest.mark.long
 @settings(max_examples=15)
 @given(
     seed=st.integers(0, 2**32),

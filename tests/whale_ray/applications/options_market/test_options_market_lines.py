@@ -29,6 +29,7 @@ from whale_ray.transport.clock import VirtualClock
 SMALL = OptionsMarketSettings(rate=20_000, seconds=0.2, feeds=2, line_messages=1 << 16, seed=5)
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_messages_however_they_are_read():
     book = small_book()
     for line in range(2):

@@ -132,6 +132,7 @@ def test_a_generated_week_comes_close(tmp_path):
     assert found == {name: pytest.approx(real, rel=within) for name, (real, within) in REAL.items()}
 
 
+@pytest.mark.long
 def test_columns_and_types_are_those_of_the_real_files(data_dir, hour):
     for name, path, schema in (
         ("sf_taxi_gps.parquet", hour.positions_path, POSITIONS_SCHEMA),

@@ -77,6 +77,7 @@ def found_by(batches: list[Batch]) -> dict[int, dict[str, float]]:
     return answers
 
 
+@pytest.mark.long
 @given(worlds(), st.sampled_from([(1, 1), (4, 2), (16, 1), (16, 3)]), st.sampled_from([1, 3, 8192]))
 def test_finds_what_brute_force_finds(drawn, spread, rows):
     world, settings = drawn

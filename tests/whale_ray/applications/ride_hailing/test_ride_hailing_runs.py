@@ -93,6 +93,7 @@ def real_week(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> RideF
     return RideFiles(data_dir / "sf_taxi_gps.parquet", requests, tmp_path_factory.mktemp("week"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("matching_instances", [1, 4, 16])
 def test_generated_input_in_this_process(generated: RideFiles, matching_instances: int) -> None:
     generated.check(matching_instances, inline)
@@ -102,6 +103,7 @@ def test_generated_input_in_processes(generated: RideFiles, no_leaks: None) -> N
     generated.check(16, processes)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("matching_instances", [1, 4])
 def test_a_real_day(real_day: RideFiles, matching_instances: int) -> None:
     real_day.check(matching_instances, inline)

@@ -127,6 +127,7 @@ def test_generated_orders_run_from_the_command_line(on, tmp_path, capsys, no_lea
     assert all(line.startswith("stock-exchange: ") for line in told.err.splitlines() if ":" in line)
 
 
+@pytest.mark.long
 def test_a_run_without_any_fill_is_no_failure(tmp_path, capsys):
     words = ["--generate", "1", "--symbols", "1", "--on", "inline", "--out", str(tmp_path)]
     assert main(["run", "stock-exchange", *words, "--json"]) == 0

@@ -83,6 +83,7 @@ def generated(settings: OrderGeneratorSettings, rows: int = 8192) -> pa.Table:
     return pa.Table.from_batches(batches)
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_rows_however_they_are_cut():
     whole = generated(SMALL)
     assert whole.schema.equals(ORDERS.to_arrow())

@@ -139,6 +139,7 @@ def real_day(data_dir: Path) -> RealDay:
     return RealDay(data_dir)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("instances", "runner"),
     [(1, inline), (16, inline), (4, processes(2))],

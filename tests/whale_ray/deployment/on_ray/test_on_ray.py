@@ -88,6 +88,7 @@ def counting(
 EXPECTED = {k: sum(1 for i in range(0, 2000, 2) if i % 13 == k) for k in range(13)}
 
 
+@pytest.mark.long
 def test_a_job_joins_a_running_ray_and_leaves_it_as_it_was(cluster: Any) -> None:
     """It counts in objects of the user's and in declared state, and reads a union."""
     topology = counting()
@@ -144,6 +145,7 @@ class Suicidal(Count):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_a_killed_actor_restarts_the_job(cluster: Any, tmp_path: Path) -> None:
     sink = whale.sinks.parquet(tmp_path / "out")
     job = whale.submit(counting(Suicidal, sink), workers=2).wait(120)

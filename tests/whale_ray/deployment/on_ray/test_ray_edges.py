@@ -25,7 +25,7 @@ from whale_ray.deployment.on_ray.ray_controller import controller_name
 from whale_ray.deployment.on_ray.ray_fleet import NAMESPACE
 from whale_ray.deployment.on_ray.ray_jobs import RunningJob, find_job, stop_job
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 
 class Talks(whale.Process):

@@ -39,6 +39,7 @@ def run_job(workload: Workload, folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.long
 @pytest.mark.smoke
 @pytest.mark.parametrize(
     "workload",
