@@ -160,6 +160,7 @@ def test_killed():
 PASSES = "def test_passes():\n    pass\n"
 
 
+@pytest.mark.long
 def test_the_next_run_removes_the_folder_of_a_killed_one_and_no_other(run, tmp_path):
     held = tmp_path / "whale-test-held"
     hold = FolderHold.make(str(held))
@@ -188,6 +189,7 @@ def test_quick():
 MARKS_FROM_AFAR = "from marks import LONG\n\n@LONG\ndef test_far():\n    pass\n"
 
 
+@pytest.mark.long
 def test_files_without_the_mark_that_is_asked_for_are_passed_over(run, tmp_path):
     (tmp_path / "test_quick.py").write_text("raise AssertionError\n", encoding="utf-8")
     done = run(MARKED, "-m", "long and not rdma", "-W", "ignore")

@@ -8,6 +8,7 @@ scenarios detect them.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 import zlib
 from collections import Counter
@@ -74,7 +75,9 @@ SEEDS = {
 }
 """In a minute or so; `make soak` plays more."""
 BLOCK = 25
-"""Seeds that one test plays at most; `make test` plays the first block of each scenario."""
+"""Seeds that one test plays at most."""
+FEW = 5
+"""Seeds of each scenario that `make test` plays."""
 SEEDS_TO_CATCH = dict.fromkeys(SEEDS, 100) | {"moving": 200, "multicast": 500, "epochs": 500}
 SEEDS_TO_CATCH |= dict.fromkeys(("store", "tasks", "merging"), 1_000)
 BASE = fresh_base()
@@ -113,15 +116,14 @@ def test_seeds_that_failed_once_pass(name):
 
 
 BLOCKS = [
-    pytest.param(name, first, marks=pytest.mark.long if first else ())
+    pytest.param(name, first, end - first, marks=pytest.mark.long if first else ())
     for name, count in SEEDS.items()
-    for first in range(0, count, BLOCK)
+    for first, end in itertools.pairwise([0, *range(FEW, count, BLOCK), count])
 ]
 
 
-@pytest.mark.parametrize(("name", "first"), BLOCKS)
-def test_new_seeds_pass(name, first):
-    count = min(BLOCK, SEEDS[name] - first)
+@pytest.mark.parametrize(("name", "first", "count"), BLOCKS)
+def test_new_seeds_pass(name, first, count):
     assert for_seeds(find_scenario(name), seeds_from(BASE + first, count)) == count
 
 

@@ -63,6 +63,7 @@ def test_it_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert machines_for((LINUX, "haswell", ABLE)) == ((LINUX, "haswell", ABLE),)
 
 
+@pytest.mark.long
 def test_what_is_compiled_for_it_is_loaded_until_there_is_better(tmp_path: Path) -> None:
     (tmp_path / "kernels.py").write_text(KERNELS)
     own: Any = cpu_target.target_context.codegen().magic_tuple()

@@ -67,6 +67,7 @@ def use(installed, temporary, *arguments, before="", **environment):
     return done
 
 
+@pytest.mark.long
 def test_without_a_home_they_are_kept_in_a_private_folder_which_is_said_once(installed, tmp_path):
     temporary = place_for_all(tmp_path / "tmp")
     done = use(installed, temporary, "again")
@@ -84,6 +85,7 @@ def test_numba_may_not_be_told_to_interpret(monkeypatch):
         importlib.reload(compiled_folder)
 
 
+@pytest.mark.long
 def test_without_any_place_every_process_compiles_which_is_said_once(installed, tmp_path):
     temporary = place_for_all(tmp_path / "tmp")
     nowhere = """

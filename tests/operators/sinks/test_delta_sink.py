@@ -177,6 +177,7 @@ def test_two_operators_of_one_job_write_into_one_table(tmp_path: Path) -> None:
     assert ids(tmp_path / "t") == sorted([*range(30), *range(30)])
 
 
+@pytest.mark.long
 def test_concurrent_jobs_and_a_second_coordinator_of_one(tmp_path: Path) -> None:
     """Each of four jobs commits ten epochs, and each commit is made by two threads at once."""
     sink = delta(tmp_path / "t")

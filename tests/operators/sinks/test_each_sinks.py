@@ -114,6 +114,7 @@ def printing(rows: int) -> whale.Topology:
     return topology
 
 
+@pytest.mark.long
 def test_rows_from_another_process_are_printed_whatever_functions_may_print(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

@@ -170,6 +170,7 @@ atexit.register(lambda: print(fsspec.asyn.sync(loop, addresses)[0][4]))
 """
 
 
+@pytest.mark.long
 def test_a_process_that_ends_still_finds_the_store_to_give_its_claim_back():
     command = [sys.executable, "-c", _AT_EXIT]
     done = subprocess.run(command, check=False, capture_output=True, text=True)

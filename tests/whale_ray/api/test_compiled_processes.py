@@ -120,7 +120,6 @@ some_rows = st.lists(
 )
 
 
-@pytest.mark.long
 @settings(max_examples=30, deadline=None)
 @given(some_rows, st.sampled_from([1, 5, 8192]))
 def test_compiled_rows_are_those_of_python(rows: list[Any], batch_rows: int) -> None:

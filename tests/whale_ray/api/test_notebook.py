@@ -264,6 +264,7 @@ def test_an_interrupt_drains_the_job_that_the_cell_waits_for(
     assert printed(notebook.execute(CHECK)) == "drained True True\n"
 
 
+@pytest.mark.long
 def test_an_interrupt_drains_a_run_in_the_notebook_itself(
     notebook: Notebook, no_job_leaks: None
 ) -> None:

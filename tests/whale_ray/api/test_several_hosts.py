@@ -127,6 +127,7 @@ def test_without_restarts_the_death_of_a_relay_is_named(tmp_path: Path, no_leaks
         job.wait(100)
 
 
+@pytest.mark.long
 def test_an_address_that_is_not_this_machines_is_named(no_leaks: None) -> None:
     places = [HostPlace(), HostPlace("192.0.2.1")]
     settings = {"runtime.hosts": 2}

@@ -281,6 +281,7 @@ def test_a_signal_to_all_processes_drains_the_job_once(
     assert alive == []
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_during_a_drain_fails_the_job_and_leaves_the_output(
     start: Any, folder: Path
 ) -> None:

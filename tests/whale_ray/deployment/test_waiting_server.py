@@ -68,6 +68,7 @@ def living_children(process: psutil.Process) -> list[psutil.Process]:
     return [child for child in process.children() if not has_ended(child)]
 
 
+@pytest.mark.long
 def test_an_early_one_forks_every_job_of_its_block(
     monkeypatch: pytest.MonkeyPatch, no_leaks: None
 ) -> None:

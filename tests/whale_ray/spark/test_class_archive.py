@@ -31,6 +31,7 @@ def run_java(options: str, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_a_first_session_records_later_ones_map_its_classes_and_what_is_no_archive_is_not_used(
     cache: Path,
 ) -> None:
@@ -53,6 +54,7 @@ def test_a_first_session_records_later_ones_map_its_classes_and_what_is_no_archi
     assert run_java(with_archive(VALUES)[DRIVER_OPTION_KEY]) == said, "Java says nothing of it"
 
 
+@pytest.mark.long
 def test_a_list_that_was_cut_off_is_used_as_far_as_it_goes() -> None:
     options = with_archive(VALUES)[DRIVER_OPTION_KEY]
     run_java(options)

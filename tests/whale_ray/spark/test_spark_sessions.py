@@ -127,6 +127,7 @@ def test_executors_on_other_hosts_do_not_see_our_files() -> None:
     )
 
 
+@pytest.mark.long
 def test_java_starts_while_ray_does_and_ends_if_ray_fails(
     monkeypatch: pytest.MonkeyPatch, no_leaks: None
 ) -> None:

@@ -118,6 +118,7 @@ def hour(tmp_path_factory) -> Generated:
     return generate(tmp_path_factory.mktemp("hour"), settings)
 
 
+@pytest.mark.long
 def test_the_real_week_has_the_figures(data_dir):
     found = figures(data_dir / "sf_taxi_gps.parquet", data_dir / "sf_taxi_requests.parquet")
     assert found == {

@@ -139,6 +139,7 @@ def test_days_follow_one_another(monkeypatch):
     assert counts.tolist() == [8_000, 8_000, 4_000]
 
 
+@pytest.mark.long
 def test_the_real_day_has_the_figures(data_dir):
     found = figures(RealDay(data_dir).rows)
     assert found == {

@@ -158,6 +158,7 @@ def test_the_real_days_fills_are_the_exchanges_own(real_day, instances, runner, 
     assert_volumes_add_up(fills, volumes)
 
 
+@pytest.mark.long
 def test_the_comparison_notices_what_differs(real_day):
     """One fill less shifts all later ones of its symbol; another quantity spoils one alone."""
     fills, _ = streamed(whale.sources.arrow(real_day.rows), 1, inline)

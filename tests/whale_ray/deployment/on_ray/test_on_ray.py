@@ -294,6 +294,7 @@ def test_no_actor_remains(cluster: Any) -> None:
     assert actors_left(cluster) == []
 
 
+@pytest.mark.long
 def test_workers_that_cannot_be_placed_are_reported_with_the_remedy(cluster: Any) -> None:
     with pytest.raises(
         whale.errors.ResourceError, match=r"Ray cannot place .* use fewer --workers"
