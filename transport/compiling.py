@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import numba
@@ -30,6 +29,8 @@ from .kept_functions import (
 from .reached_sources import note_source
 
 __all__ = ["kept_in", "njit", "njit_inner", "notice"]
+
+_BESIDE = os.path.join(os.path.dirname(__file__), "__pycache__")
 
 notice = CompileNotice(SystemClock().monotonic_ns, lambda: sys.stderr)
 """Says on this process' terminal that functions are being compiled; `silent` switches it off."""
@@ -120,7 +121,6 @@ def _has_place() -> bool:
     if NOT_KEPT_VARIABLE in os.environ:
         return False
     at_home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    beside = Path(__file__).parent / "__pycache__"
-    if config.CACHE_DIR or os.path.isabs(at_home) or os.access(beside, os.W_OK):
+    if config.CACHE_DIR or os.path.isabs(at_home) or os.access(_BESIDE, os.W_OK):
         return True
     return _use_folder_of_own()

@@ -68,6 +68,7 @@ def without_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(many_keys, "QUICK_KEYS", 1 << 10)
     monkeypatch.setattr(first_result, "QUICK_REPETITIONS", 1)
     monkeypatch.setattr(first_result, "_copy_uncompiled", copy_compiled)
+    monkeypatch.setattr(first_result, "has_common_processor", lambda: False)  # it would compile
     monkeypatch.setenv("WHALE_RAY_PEERS", str(tmp_path))
 
 
