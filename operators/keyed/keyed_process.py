@@ -165,7 +165,10 @@ class Keyed(SealedKeys):
         at_hand = self._at_hand
         if at_hand is not self._key_of:
             if not self._key_names:
-                msg = "there is no key here: key is for on_row and on_timer"
+                msg = (
+                    "there is no key here: key is for on_timer and for methods that take a row with"
+                    " a key, as on_row does"
+                )
                 raise UsageError(msg)
             row: Any = at_hand
             own = self.__dict__

@@ -211,3 +211,35 @@ def test_full_memory_is_told_with_operator_keys_and_setting() -> None:
     assert str(caught.value).startswith("operator 'streaks': its state of ")
     remedy = "raise runtime.state_bytes, run more workers, or let keys go (ttl=, clear())"
     assert str(caught.value).endswith(remedy)
+
+
+class BothByKey(whale.KeyedCoProcess):
+    n = state.count()
+
+    def on_left_row(self, row: Any, out: whale.Output) -> None:
+        self.n.add(1)
+
+    def on_right_row(self, row: Any, out: whale.Output) -> None:
+        self.n.add(1)
+
+
+@pytest.mark.parametrize("right", ["int32", "int64", None])
+def test_the_keys_of_two_inputs_have_one_type(right: str | None) -> None:
+    topology = whale.Topology("two-inputs")
+    schemas = ("left", {"k": "int64"}), ("right", None if right is None else {"j": right})
+    rows = [{"k": 1, "j": 1}]
+    left, other = (
+        topology.source(whale.sources.iterable(rows, schema=schema), id=name)
+        for name, schema in schemas
+    )
+    both = left.key_by("k").connect(other.key_by("j"))
+    if right != "int32":  # without a schema, the first rows tell
+        both.process(BothByKey, id="both")
+        return
+    message = (
+        "operator 'both': the state of a key is that of both inputs, but 'k' is int64 in 'left' and"
+        " 'j' is int32 in 'right': cast one with with_column before key_by"
+    )
+    with pytest.raises(TopologyError) as raised:
+        both.process(BothByKey, id="both")
+    assert str(raised.value) == message

@@ -110,7 +110,7 @@ def add_process(
     factory, kind = check_process(operator_id, operator, connected=connected)
     if event_time_order is not None:
         check_bool(operator_id, "event_time_order", event_time_order)
-    _check_keyed(operator_id, kind, inputs)
+    _check_keyed(registry, operator_id, kind, inputs)
     if kind.input_order is not None:
         check_choice(operator_id, "input_order", kind.input_order, get_args(InputOrder))
     timed = [registry.node(feed.upstream).has_event_time for feed in inputs]
@@ -154,8 +154,10 @@ def add_process(
     return operator_id
 
 
-def _check_keyed(operator_id: str, kind: ProcessKind, inputs: tuple[Input, ...]) -> None:
-    """Refuse a process with state by key whose rows have no key.
+def _check_keyed(
+    registry: Registry, operator_id: str, kind: ProcessKind, inputs: tuple[Input, ...]
+) -> None:
+    """Refuse a process with state by key whose rows have no key, or keys of two types.
 
     Raises:
         TopologyError: an input is grouped otherwise; the second of two may be broadcast.
@@ -170,6 +172,17 @@ def _check_keyed(operator_id: str, kind: ProcessKind, inputs: tuple[Input, ...])
                 operator_id,
                 f"{made_class.__name__} keeps state by key, and its rows are grouped otherwise"
                 f" ({grouping.describe()}): group {feed.upstream!r} with key_by('column')",
+            )
+    keys = [feed.grouping.columns for feed in inputs if isinstance(feed.grouping, Key)]
+    columns = [registry.columns(feed.source) or {} for feed in inputs]
+    for names in zip(*keys, strict=True):  # one input, or two
+        types = [of_input.get(name) for of_input, name in zip(columns, names, strict=False)]
+        if None not in types and types[0] != types[-1]:
+            raise mistake(
+                operator_id,
+                f"the state of a key is that of both inputs, but {names[0]!r} is {types[0]} in"
+                f" {inputs[0].upstream!r} and {names[-1]!r} is {types[-1]} in"
+                f" {inputs[-1].upstream!r}: cast one with with_column before key_by",
             )
 
 
