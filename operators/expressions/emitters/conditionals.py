@@ -35,8 +35,7 @@ def coalesce(loop: LoopWriter, *values: Code) -> Code:
 
 
 def nullif(loop: LoopWriter, left: Code, right: Code) -> Code:
-    """Return left, or null where both are equal."""
-    left, right = unified(loop, [left, right])
+    """Return left, of its own type, or null where both are equal."""
     plain(left)
     same = equal(loop, left, right)
     differ = loop.let(f"not {_is_true(same)}")

@@ -33,7 +33,7 @@ def least(*columns: ColumnOrName) -> Expression:
 
 
 def nullif(column: ColumnOrName, other: ColumnOrName) -> Expression:
-    """Return the value, or null where both are equal."""
+    """Return the value, of its own type, or null where both are equal."""
     return function("conditionals.nullif", as_column(column), as_column(other))
 
 

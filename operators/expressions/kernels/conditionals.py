@@ -39,8 +39,7 @@ def coalesce(*values: Value) -> Value:
 
 
 def nullif(left: Value, right: Value) -> Value:
-    """Return left, or null where both are equal."""
-    left, right = unified([left, right])
+    """Return left, of its own type, or null where both are equal."""
     same = pc.fill_null(equal(left, right), False)
     return _as_array(pc.if_else(same, pa.scalar(None, left.type), left), (left, right))
 
