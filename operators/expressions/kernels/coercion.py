@@ -56,15 +56,16 @@ def unified(values: Sequence[Value], *, to_compare: bool = False) -> list[Value]
     """Cast values to their common type; `to_compare` as for `coerced`.
 
     A literal takes part with the type that the columns suggest: text beside a date or timestamp is
-    read as one, an integer beside an unsigned column takes its type, an integer beside a decimal
-    counts only the digits that it has.
+    read as one, an integer beside an unsigned column takes its type. As in Spark, an integer to
+    compare with a decimal counts only the digits that it has, else all digits of its type.
 
     Raises:
         ExpressionError: there is no common type; the message names two and the remedy.
     """
     columns = [value.type for value in values if not isinstance(value, pa.Scalar)]
     target = common_type(columns)
-    values = [coerced_literal(value, target) for value in values]
+    if to_compare or not pa.types.is_decimal(target):
+        values = [coerced_literal(value, target) for value in values]
     target = common_type([target, *(v.type for v in values if isinstance(v, pa.Scalar))])
     return [coerced(value, target, to_compare=to_compare) for value in values]
 
