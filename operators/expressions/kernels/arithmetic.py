@@ -129,7 +129,9 @@ def _computed(
             raise ExpressionError(msg)
     durations = pa.types.is_duration(left.type), pa.types.is_duration(right.type)
     if any(durations):
-        return kernel(*(unified([left, right]) if all(durations) else (left, right)))
+        return kernel(
+            *(unified([left, right]) if all(durations) else map(_low_bits, (left, right)))
+        )
     left, right = _numbers(name, left, right)
     return combined(name, left, right) if pa.types.is_decimal(left.type) else kernel(left, right)
 
@@ -151,6 +153,11 @@ def _numbers(what: str, left: Value, right: Value) -> tuple[Value, Value]:
     if pa.types.is_decimal(target):
         return pc.cast(left, as_decimal(left.type)), pc.cast(right, as_decimal(right.type))
     return coerced(left, target), coerced(right, target)
+
+
+def _low_bits(value: Value) -> Value:
+    """Return a uint64 as the int64 of its bits, which is what durations multiply by."""
+    return pc.cast(value, pa.int64(), safe=False) if pa.types.is_uint64(value.type) else value
 
 
 def _double(value: Value) -> Value:

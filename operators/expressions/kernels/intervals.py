@@ -44,7 +44,12 @@ def shifted(time: Value, by: Value, backwards: bool = False) -> Value:
     ticks, valid = clock_ticks(time)
     step, step_valid = to_numpy(pc.cast(by, pa.int64()), rows)
     rest = np.fmod(step, per_day)
-    days_later = from_clock(ticks + step - rest, valid, time.type, like=time)
+    days = step - rest
+    later = ticks + days
+    fits = (days < 0) == (later < ticks)  # else the sum exceeds 64 bits, and has wrapped
+    if not fits.all():
+        valid = fits if valid is None else fits & valid
+    days_later = from_clock(later, valid, time.type, like=time)
     return _sum(days_later, pc.cast(from_numpy(rest, step_valid), by.type))
 
 
@@ -92,17 +97,19 @@ def _sum(time: Value, by: Value) -> Value:
 def difference(left: Value, right: Value) -> Value:
     """Return the difference of two dates, or of the local times of two timestamps.
 
-    If the zones of the timestamps differ, UTC's local time is used.
+    If the zones of the timestamps differ, UTC's local time is used. Null where the difference
+    exceeds 64 bits.
     """
     left, right = unified([left, right])
     if is_date(left.type):
         return in_unit(pc.subtract(left, right), "us")
-    zone = left.type.tz
-    if zone in (None, "UTC"):
-        return pc.subtract(left, right)
     rows = len(right) if isinstance(left, pa.Scalar) else len(left)
     clocks = [pa.repeat(v, rows) if isinstance(v, pa.Scalar) else v for v in (left, right)]
     (a, a_valid), (b, b_valid) = map(clock_ticks, clocks)
+    elapsed = a - b
+    fits = (b < 0) == (elapsed > a)  # else the difference exceeds 64 bits, and has wrapped
     masks = [valid for valid in (a_valid, b_valid) if valid is not None]
-    elapsed = from_numpy(a - b, np.logical_and.reduce(masks) if masks else None)
-    return pc.cast(elapsed, pa.duration(left.type.unit))
+    if not fits.all():
+        masks.append(fits)
+    found = from_numpy(elapsed, np.logical_and.reduce(masks) if masks else None)
+    return pc.cast(found, pa.duration(left.type.unit))

@@ -177,6 +177,29 @@ def test_a_day_later_is_the_same_local_time(step: datetime.timedelta, later: str
     assert (col("t") + step - step == col("t")).evaluate(batch).to_pylist() == [True]
 
 
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin", "+05:30"])
+def test_times_and_differences_beyond_64_bits_are_null(zone: str | None) -> None:
+    ends = [2**63 - 10**18, 10**18 - 2**63]  # of the years 2230 and 1709
+    table = {
+        "t": pa.array(ends).cast(pa.timestamp("ns", zone)),
+        "n": pa.array([2, 2**64 - 1], "u8"),
+    }
+    table["u"] = pa.array(ends[::-1]).cast(pa.timestamp("ns", zone))
+    table["d"] = pa.array([7, 7], pa.duration("ns"))
+    batch = Batch.from_arrow(pa.table(table))
+    century = datetime.timedelta(days=36_500)
+
+    def nulls(expression: Expression) -> list[bool]:
+        return column_to_arrow(expression.evaluate(batch)).is_null().to_pylist()
+
+    assert nulls(col("t") + century) == [True, False]
+    assert nulls(col("t") - century) == [False, True]
+    assert nulls(col("t") - col("u")) == [True, True]
+    assert (col("t") - col("t") == datetime.timedelta()).evaluate(batch).to_pylist() == [True, True]
+    times_seven = column_to_arrow((col("d") * col("n")).evaluate(batch)).cast(pa.int64())
+    assert times_seven.to_pylist() == [14, -7]  # which wraps, as whole numbers do
+
+
 # ---- literals that Spark reads, or does not --------------------------------------------------
 
 
