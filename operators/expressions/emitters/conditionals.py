@@ -36,6 +36,8 @@ def coalesce(loop: LoopWriter, *values: Code) -> Code:
 
 def nullif(loop: LoopWriter, left: Code, right: Code) -> Code:
     """Return left, of its own type, or null where both are equal."""
+    if pa.types.is_null(left.kind):  # it has none of its own
+        left, right = unified(loop, [left, right])
     plain(left)
     same = equal(loop, left, right)
     differ = loop.let(f"not {_is_true(same)}")

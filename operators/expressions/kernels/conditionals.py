@@ -40,6 +40,8 @@ def coalesce(*values: Value) -> Value:
 
 def nullif(left: Value, right: Value) -> Value:
     """Return left, of its own type, or null where both are equal."""
+    if pa.types.is_null(left.type):  # it has none of its own
+        left, right = unified([left, right])
     same = pc.fill_null(equal(left, right), False)
     return _as_array(pc.if_else(same, pa.scalar(None, left.type), left), (left, right))
 

@@ -126,6 +126,7 @@ def _values(expression: Expression, batch: Batch = _BATCH) -> tuple[str, list[An
         (F.nullif("n", lit(1)), "int32", [None, None, 3]),
         (F.nullif("n", lit(3.0)), "int32", [1, None, None]),  # the type is that of the first
         (F.nullif("half", col("n")), "float16", [0.5, 1.5, -2.0]),
+        (F.nullif(lit(None), col("n")), "int32", [None] * 3),
         (F.split_part(lit("a,b,c"), ",", 2), "string", ["b"] * 3),
         (F.split_part(lit("a,b,c"), ",", -1), "string", ["c"] * 3),
         (F.split_part(lit("a,b,c"), ",", 9), "string", [""] * 3),
