@@ -2,13 +2,15 @@
 
 A wheel cannot be built without the page. Its functions are compiled for the Python and the numba at
 hand, so that the first job where it is installed need not: with another Python or numba that job
-compiles, as it does on processors other than `transport/common_processor.py` tells.
+compiles, as it does on processors other than `transport/common_processor.py` tells. Where they
+cannot be compiled, as on an older processor, the wheel carries none, and works as well.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -40,7 +42,11 @@ def build_wheel(directory: str, config_settings: Any = None, metadata: str | Non
         page.build_page()
     name = build_meta.build_wheel(directory, config_settings, metadata)
     if platform.machine() == COMPILED_ON:
-        _compile_functions_of(Path(directory, name))
+        try:
+            _compile_functions_of(Path(directory, name))
+        except subprocess.CalledProcessError as error:
+            reason = f"{' '.join(error.cmd[1:])} failed, see above"
+            sys.stderr.write(f"the wheel carries no compiled functions: {reason}\n")
     return name
 
 
@@ -51,7 +57,11 @@ def _needed_to_compile() -> list[str]:
 
 
 def _compile_functions_of(wheel: Path) -> None:
-    """Put compiled functions into a wheel, each beside its source."""
+    """Put compiled functions into a wheel, each beside its source.
+
+    Raises:
+        CalledProcessError: they cannot be compiled; the wheel is as it was.
+    """
     with tempfile.TemporaryDirectory() as folder:
         _run("-m", "wheel", "unpack", "--dest", f"{folder}/wheel", str(wheel))
         (unpacked,) = Path(folder, "wheel").iterdir()
@@ -67,10 +77,11 @@ def _compile_functions_of(wheel: Path) -> None:
         _run(*compiling, env=environment, cwd=folder)
         for lock in unpacked.rglob("whale-ray-compiling.lock"):
             lock.unlink()
-        _run("-m", "wheel", "pack", "--dest-dir", str(wheel.parent), str(unpacked))
+        packed = Path(folder, "packed")
+        packed.mkdir()
+        _run("-m", "wheel", "pack", "--dest-dir", str(packed), str(unpacked))
+        shutil.copy(packed / wheel.name, wheel)
 
 
 def _run(*words: str, **options: Any) -> None:
-    done = subprocess.run([sys.executable, *words], stdout=sys.stderr, check=False, **options)
-    if done.returncode:
-        sys.exit(f"the wheel cannot be built: {' '.join(words[1:])} failed, see above")
+    subprocess.run([sys.executable, *words], stdout=sys.stderr, check=True, **options)

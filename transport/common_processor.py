@@ -16,12 +16,15 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
+import llvmlite.binding as llvm
+
 __all__ = [
     "COMPILING_FOR_IT",
     "OWN_PROCESSOR_VARIABLE",
     "Machine",
     "has_common_processor",
     "machines_for",
+    "why_not_common",
 ]
 
 Machine = tuple[str, str, str]
@@ -45,8 +48,19 @@ _ABLE_TO: Final = frozenset(
 
 
 def has_common_processor() -> bool:
-    """Return whether there is one for machines of this kind."""
-    return platform.machine() == "x86_64"
+    """Return whether there is one, and this machine can do as much."""
+    return not why_not_common()
+
+
+def why_not_common() -> str:
+    """Return why this machine cannot run what is compiled for the common processor, "" if it can.
+
+    Whoever compiles for it also runs that, so code for more than the machine can do would end him.
+    """
+    if platform.machine() != "x86_64":
+        return f"this machine is {platform.machine()}"
+    lacks = _ABLE_TO - set(llvm.get_host_cpu_features().flatten().split(","))
+    return f"this one lacks {', '.join(sorted(each[1:] for each in lacks))}" if lacks else ""
 
 
 def machines_for(own: Machine) -> tuple[Machine, ...]:

@@ -9,8 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from llvmlite.binding import FeatureMap
 from numba.core.registry import cpu_target
 
+from whale_ray.cli import compiling
+from whale_ray.cli.main import main
+from whale_ray.configs.errors import EXIT_USAGE
+from whale_ray.transport import common_processor
 from whale_ray.transport.common_processor import (
     COMPILING_FOR_IT,
     OWN_PROCESSOR_VARIABLE,
@@ -24,6 +29,7 @@ ABLE = (
     "+64bit,+avx,+avx2,-avx512f,+bmi,+bmi2,+cx16,+f16c,+fma,+lzcnt,+movbe,+popcnt,+sahf,+sse,+sse2,"
     "+sse3,+sse4.1,+sse4.2,+ssse3,+xsave"
 )
+FEATURES = [each[1:] for each in ABLE.split(",")]
 KERNELS = """
 from whale_ray.transport.compiling import njit
 
@@ -55,6 +61,19 @@ print(kernels.doubled(4), kept, kernels.doubled.stats.cache_misses.total())
 )
 def test_who_can_do_as_much(own: tuple[str, str, str], usable: bool) -> None:
     assert machines_for(own) == ((own, COMMON) if usable else (own,))
+
+
+def test_nothing_is_compiled_for_it_where_that_cannot_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is compiled is also run: an older processor would end the process."""
+    monkeypatch.setattr(common_processor.platform, "machine", lambda: "x86_64")
+    older = FeatureMap({name: name not in ("avx2", "fma") for name in FEATURES})
+    monkeypatch.setattr(common_processor.llvm, "get_host_cpu_features", lambda: older)
+    monkeypatch.setattr(compiling, "run_ordinary_jobs", lambda: pytest.fail("it compiles"))
+    assert main(["compile", "--common-processor"]) == EXIT_USAGE
+    assert "this one lacks avx2, fma: compile without it" in capsys.readouterr().err
+    assert not has_common_processor()
 
 
 def test_it_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ what is kept beside the sources; see `transport/kept_functions.py`.
 from __future__ import annotations
 
 import os
-import platform
 import sys
 import tempfile
 from datetime import UTC, datetime, timedelta
@@ -19,7 +18,7 @@ from ..configs.errors import ResourceError, UsageError
 from ..transport.common_processor import (
     COMPILING_FOR_IT,
     OWN_PROCESSOR_VARIABLE,
-    has_common_processor,
+    why_not_common,
 )
 from ..transport.compiled_folder import why_full
 
@@ -79,10 +78,11 @@ def _compile(parsed: argparse.Namespace) -> int:
 
 
 def _check_common_processor() -> None:
-    """Raise UsageError if there is no common processor of which this machine is one."""
-    if not has_common_processor():
+    """Raise UsageError if this machine cannot do what the common processor can."""
+    reason = why_not_common()
+    if reason:
         msg = (
-            f"--common-processor is for x86-64, and this machine is {platform.machine()}: compile"
+            f"--common-processor is for processors of level 3 of x86-64, and {reason}: compile"
             " without it"
         )
         raise UsageError(msg)
