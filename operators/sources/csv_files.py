@@ -14,7 +14,14 @@ from .arrow_reader import check_supported, supported_schema, wanted_columns
 from .base import Source
 from .block_parser import BAD_QUOTES, BlockParser, Fault, no_line
 from .files import FileSet, PathLike
-from .inference import has_fractions, may_be_changed, number_type, refuse_changed, widen
+from .inference import (
+    has_fractions,
+    may_be_changed,
+    number_type,
+    refuse_changed,
+    refuse_long_decimals,
+    widen,
+)
 from .malformed_records import malformed_values, of_all_records, suspicious_values
 from .text_blocks import Quoting, TextBlock
 from .text_encoding import UTF_8, check_encoding, encoding_remedy, undecodable
@@ -198,6 +205,7 @@ class CsvSource(TextSource):
             return schema.empty_table()
         types = {field.name: _readable(field.type) for field in schema}
         table = self._read(data, names, types, schema.names).cast(schema)
+        refuse_long_decimals(table)
         for field in schema:
             column = table.column(field.name)
             if may_be_changed(column, data):

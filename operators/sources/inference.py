@@ -163,3 +163,27 @@ def refuse_changed(column: pa.ChunkedArray, name: str, wider: pa.ChunkedArray) -
         kind = DataType.parse(str(column.type))
         msg = f"column {name!r}: {first} is beyond the range of {kind}"
         raise pa.ArrowInvalid(msg)
+
+
+def refuse_long_decimals(table: pa.Table) -> None:
+    """Refuse decimals with more digits than their types have.
+
+    Arrow's readers count the digits of the text, before they add zeros for the type's scale.
+
+    Raises:
+        pyarrow.ArrowInvalid: a number is out of its column's range.
+    """
+    import pyarrow as pa
+
+    for field in table.schema:
+        if not pa.types.is_decimal(field.type):
+            continue
+        column = table.column(field.name)
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            limit = 10 ** (field.type.precision - field.type.scale)
+            values = column.drop_null().to_pylist()
+            first = next(value for value in values if abs(value) >= limit)
+            msg = f"column {field.name!r}: {first} is beyond the range of {field.type}"
+            raise pa.ArrowInvalid(msg) from None

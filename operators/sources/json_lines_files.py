@@ -19,7 +19,15 @@ from .bad_rows import Bad, separate
 from .base import Source
 from .block_parser import BlockParser, Fault, no_line, reason_of
 from .files import FileSet, PathLike
-from .inference import has_fractions, may_be_changed, number_type, refuse_changed, text_type, widen
+from .inference import (
+    has_fractions,
+    may_be_changed,
+    number_type,
+    refuse_changed,
+    refuse_long_decimals,
+    text_type,
+    widen,
+)
 from .json_values import readable, restore
 from .malformed_records import suspicious_objects
 from .text_blocks import TextBlock
@@ -119,6 +127,7 @@ def parse_objects(
     raw = _read(data, known, unexpected)
     columns = [restore(raw.column(field.name), field.type) for field in schema]
     table = pa.Table.from_arrays(columns, schema=schema)
+    refuse_long_decimals(table)
     for field in schema:
         column = table.column(field.name)
         if pa.types.is_floating(field.type) and may_be_changed(column, data):

@@ -140,6 +140,18 @@ def test_numbers_beyond_their_types_range_are_malformed(
     assert read(written(tmp_path, ["1.5", f"-{infinite}"], schema={"x": kind})) == [1.5, -math.inf]
 
 
+@FORMATS
+@pytest.mark.parametrize("value", ["100000000", "999999999", "-100000000.0", "1e8"])
+def test_decimals_longer_than_their_type_are_malformed(
+    tmp_path: Path, written: Any, value: str
+) -> None:
+    """They have no more digits than the type, until its scale adds zeros."""
+    source = written(tmp_path, ["1", "-99999999.99", value], schema={"x": "decimal(10, 2)"})
+    assert read(source.with_bad_rows("drop")) == [Decimal("1.00"), Decimal("-99999999.99")]
+    with pytest.raises(BadRowError, match=r"'x': -?[19]0*9*\.00 is beyond the range of decimal"):
+        read(source)
+
+
 @pytest.mark.parametrize(
     "values",
     [["007", "7"], ["+49301234", "1"], ["0x1f", "1"], ["-007"], ["00012345678901234567890"]],
