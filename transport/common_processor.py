@@ -16,8 +16,6 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-import llvmlite.binding as llvm
-
 __all__ = [
     "COMPILING_FOR_IT",
     "OWN_PROCESSOR_VARIABLE",
@@ -57,6 +55,8 @@ def why_not_common() -> str:
 
     Whoever compiles for it also runs that, so code for more than the machine can do would end him.
     """
+    import llvmlite.binding as llvm
+
     if platform.machine() != "x86_64":
         return f"this machine is {platform.machine()}"
     lacks = _ABLE_TO - set(llvm.get_host_cpu_features().flatten().split(","))

@@ -69,7 +69,7 @@ def test_nothing_is_compiled_for_it_where_that_cannot_run(
     """What is compiled is also run: an older processor would end the process."""
     monkeypatch.setattr(common_processor.platform, "machine", lambda: "x86_64")
     older = FeatureMap({name: name not in ("avx2", "fma") for name in FEATURES})
-    monkeypatch.setattr(common_processor.llvm, "get_host_cpu_features", lambda: older)
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", lambda: older)
     monkeypatch.setattr(compiling, "run_ordinary_jobs", lambda: pytest.fail("it compiles"))
     assert main(["compile", "--common-processor"]) == EXIT_USAGE
     assert "this one lacks avx2, fma: compile without it" in capsys.readouterr().err
