@@ -60,9 +60,8 @@ class Declaration:
 
         Raises SettingsError, which names the setting (`path`), the value and the allowed values.
         """
-        if self.kind is float and type(value) is int:
-            value = float(value)
-        if type(value) is not self.kind:
+        accepted = {int, float} if self.kind is float else {self.kind}
+        if type(value) not in accepted:
             msg = f"{path} must be {_KIND_NAMES[self.kind]}, not {value!r}"
             raise SettingsError(msg)
         if isinstance(value, str):
@@ -77,7 +76,8 @@ class Declaration:
             below = 1 << (int(value).bit_length() - 1)
             msg = f"{path} must be a power of two, not {value:,}; next to it are {below:,} and "
             raise SettingsError(msg + f"{2 * below:,}")
-        return value
+        # Not before the range is checked: an int may be too large for a float.
+        return float(value) if self.kind is float else value
 
     def parse(self, path: str, text: str) -> SettingValue:
         """Parse a text from the environment or a command line.

@@ -73,6 +73,10 @@ def _read_yaml(path: Path) -> dict[str, SettingValue]:
         raise SettingsError(msg)
     values: dict[str, SettingValue] = {}
     for section, fields in content.items():
+        if section in DECLARATIONS:
+            outer, _, inner = section.partition(".")
+            msg = f"{path}: write {section} as `{outer}:` and, indented below it, `{inner}: …`"
+            raise SettingsError(msg)
         if section not in SECTIONS:
             # The most likely mistake is a setting without its section, so suggest settings.
             known = SECTIONS if isinstance(fields, dict) else DECLARATIONS
@@ -122,4 +126,7 @@ def _parse_yaml(path: Path) -> Any:
         where = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "not YAML"
         msg = f"{path}{where}: {problem}; write settings as `section:` and indented `name: value`"
+        raise SettingsError(msg) from error
+    except (ValueError, RecursionError) as error:  # a day that no month has, or nested too deeply
+        msg = f"{path}: {error}; write settings as `section:` and indented `name: value`"
         raise SettingsError(msg) from error

@@ -192,6 +192,26 @@ def test_a_mistake_in_an_override_names_the_key(overrides, message):
             "job.yaml, line 1: found unhashable key; "
             "write settings as `section:` and indented `name: value`",
         ),
+        (
+            "transport.mms_bytes: 2048",
+            "job.yaml: write transport.mms_bytes as `transport:` and, indented below it, "
+            "`mms_bytes: …`",
+        ),
+        (
+            "runtime: {workers: 2026-02-30}",
+            "job.yaml: day is out of range for month; "
+            "write settings as `section:` and indented `name: value`",
+        ),
+        (
+            "runtime: {workers: !!int two}",
+            "job.yaml: invalid literal for int() with base 10: 'two'; "
+            "write settings as `section:` and indented `name: value`",
+        ),
+        (
+            "runtime: " + 2000 * "[",
+            "job.yaml: maximum recursion depth exceeded; "
+            "write settings as `section:` and indented `name: value`",
+        ),
     ],
 )
 def test_a_mistake_in_a_file_names_file_and_key(write_yaml, text, message):

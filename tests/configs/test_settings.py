@@ -153,6 +153,11 @@ def test_a_wrong_value_is_refused_when_the_section_is_built(section, keywords, m
     assert raised.value.exit_code == EXIT_USAGE
 
 
+def test_an_integer_beyond_every_float_is_refused_like_any_other():
+    with pytest.raises(SettingsError, match="^transport.wtl_ms must lie between 0.0 and 1,000.0"):
+        TransportSettings(wtl_ms=10**400)
+
+
 def test_an_integer_becomes_a_float_for_a_float_setting():
     assert type(TransportSettings(wtl_ms=2).wtl_ms) is float
 
