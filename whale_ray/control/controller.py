@@ -422,7 +422,7 @@ class JobController:
         return self._end_if_quiet() if failing else self._reopen_if_ready(now_ns)
 
     def _stop_requested(self, event: StopRequested, now_ns: int) -> list[Action]:
-        if self.phase is JobPhase.FAILING:
+        if self.phase is JobPhase.FAILING or event == self._stop:  # which adds no time to a drain
             return []
         if self.phase is JobPhase.PUBLISHING:
             # Too late to change the outcome, but a successor must not begin anew.

@@ -403,6 +403,14 @@ def test_a_drain_that_takes_too_long_fails() -> None:
     assert "worker 0 did not drain in time: raise runtime.drain_timeout_ms" in str(end.error)
 
 
+def test_a_drain_that_is_asked_for_again_gets_no_more_time() -> None:
+    controller = JobController(1, LIMITS)
+    complete(controller, controller.start(0), "run")
+    controller.handle(StopRequested(drain=True), 0)
+    assert controller.handle(StopRequested(drain=True), 40) == []
+    assert controller.handle(Tick(), 50) == [CallMember(0, 0, "abort")]
+
+
 def test_relays_that_wait_for_a_worker_are_not_blamed_for_a_late_drain() -> None:
     controller = JobController(2, LIMITS, relays=1, names=("worker 0", "worker 1", "relay x"))
     complete(controller, controller.start(0), "run")
