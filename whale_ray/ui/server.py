@@ -142,13 +142,13 @@ class UiServer:
     # --- topologies and the optimizer -----------------------------------------------------------
 
     async def _topology(self, request: web.Request) -> web.StreamResponse:
-        return web.json_response(specs.drawn_topology(await _text(request)))
+        return await _answer_of(specs.drawn_topology, request)
 
     async def _optimization(self, request: web.Request) -> web.StreamResponse:
-        return web.json_response(specs.optimized(await _text(request)))
+        return await _answer_of(specs.optimized, request)
 
     async def _optimizer_log(self, request: web.Request) -> web.StreamResponse:
-        return web.json_response(specs.drawn_log(await _text(request)))
+        return await _answer_of(specs.drawn_log, request)
 
     # --- actions --------------------------------------------------------------------------------
 
@@ -232,6 +232,11 @@ async def _text(request: web.Request) -> str:
         return (await request.read()).decode()
     except UnicodeDecodeError as error:
         raise _refusal(web.HTTPBadRequest, "expected text in UTF-8") from error
+
+
+async def _answer_of(compute: Callable[[str], Any], request: web.Request) -> web.StreamResponse:
+    """Answer with what is computed of the body, in a thread: it may take seconds."""
+    return web.json_response(await asyncio.to_thread(compute, await _text(request)))
 
 
 async def _json(request: web.Request) -> dict[str, Any]:

@@ -362,6 +362,23 @@ def test_a_mistake_in_a_text_is_one_line(served, path, text, message):
     assert message in answer.json()["error"] and "\n" not in answer.json()["error"]
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/api/topology", "drawn_topology"),
+        ("/api/optimization", "optimized"),
+        ("/api/optimizer-log", "drawn_log"),
+    ],
+)
+def test_a_text_that_takes_long_keeps_no_other_viewer_waiting(served, monkeypatch, path, name):
+    def list_jobs(_text):
+        return requests.get(f"{served.url}/api/jobs", timeout=5).json()
+
+    monkeypatch.setattr(ui_server.specs, name, list_jobs)
+    answer = served.post(path, "any")
+    assert (answer.status_code, answer.json()) == (200, [])
+
+
 def test_a_text_that_is_too_large_is_refused(served):
     assert served.post("/api/topology", "x" * 2_000_000).status_code == 413
 
