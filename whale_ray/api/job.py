@@ -218,6 +218,7 @@ class Job:
             UsageError: a job that outlives this process had ended before.
         """
         check_type("Job.wait", "timeout_s", timeout_s, _SECONDS, _A_TIME)
+        check_type("Job.wait", "interval_s", interval_s, Real, "seconds")
         check_watch("Job.wait", watch, line)
         clock = SystemClock()
         begun_ns = clock.monotonic_ns()

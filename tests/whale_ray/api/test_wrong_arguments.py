@@ -146,6 +146,7 @@ def test_wrong_arguments_of_a_job_and_its_results() -> None:
     for call, said in (
         (lambda: job.wait(watch=True), f"Job.wait(watch=…) got True: {A_STREAM}"),
         (lambda: job.wait(line=5), f"Job.wait(line=…) got 5: {A_FUNCTION}"),
+        (lambda: job.wait(interval_s="1"), "Job.wait(interval_s=…) got '1': pass seconds"),
         (
             lambda: job.results(["a"]),
             "Job.results(sink_id=…) got a list: pass the id of a sink",
