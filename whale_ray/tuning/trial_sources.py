@@ -15,18 +15,20 @@ from ..configs.units import NS_PER_S
 from ..operators.sinks.collect import CollectSink
 from ..operators.sinks.each import EachBatch
 from ..operators.sinks.files import FileSink
-from ..operators.sources.base import Source, SourceReader
+from ..operators.sources.base import NO_GAUGES, Source, SourceReader
 from ..operators.sources.poisson_rate import PoissonSource
 from ..tspec.simulated import BusyBatches
 
 if TYPE_CHECKING:
     from ..operators.process import InstanceContext
     from ..operators.sinks.base import Sink
-    from ..transport.clock import Clock
     from ..transport.wire.batch import Batch
     from ..transport.wire.types import Schema
 
-__all__ = ["TrialSource", "is_measured", "trial_sink", "trial_source"]
+__all__ = ["EMPTY", "TrialSource", "is_measured", "trial_sink", "trial_source"]
+
+EMPTY = "inputs without rows"
+"""The gauge of a trial's source: each instance whose input has ended without a row."""
 
 _REST_NS = 50_000_000
 _UNLIMITED_PER_S = 1e8
@@ -53,7 +55,7 @@ class TrialSource(Source):
     def open(self, context: InstanceContext) -> SourceReader:
         """Open the other source's share."""
         rate = None if self.rate_per_s is None else self.rate_per_s / context.parallelism
-        return _TrialReader(self.inner.open(context), context.clock, rate)
+        return _TrialReader(self.inner.open(context), context, rate)
 
     def describe(self) -> str:
         """See `Source.describe`."""
@@ -61,10 +63,14 @@ class TrialSource(Source):
 
 
 class _TrialReader(SourceReader):
-    def __init__(self, inner: SourceReader, clock: Clock, rate_per_s: float | None) -> None:
-        self._inner, self._clock = inner, clock
+    def __init__(
+        self, inner: SourceReader, context: InstanceContext, rate_per_s: float | None
+    ) -> None:
+        self._inner, self._clock = inner, context.clock
+        self._instance = str(context.instance)
+        self._has_rows = self._is_empty = False
         self._gap_ns = None if rate_per_s is None else NS_PER_S / rate_per_s
-        self._next_ns = float(clock.monotonic_ns())
+        self._next_ns = float(self._clock.monotonic_ns())
         self._rests_until_ns: int | None = None
 
     def read(self, max_rows: int) -> Batch | None:
@@ -86,8 +92,10 @@ class _TrialReader(SourceReader):
 
     def _rows(self, max_rows: int, now_ns: int) -> Batch | None:
         batch = None if self._inner.finished else self._inner.read(max_rows)
+        self._has_rows |= batch is not None
         if batch is None and self._inner.finished:
             self._rests_until_ns = now_ns + _REST_NS
+            self._is_empty = not self._has_rows
         return batch
 
     @property
@@ -98,6 +106,10 @@ class _TrialReader(SourceReader):
     def next_ready_ns(self) -> int | None:
         """See `SourceReader.next_ready_ns`."""
         return self._rests_until_ns or self._inner.next_ready_ns()
+
+    def gauges(self) -> Mapping[str, Mapping[str, int]]:
+        """Tell whether the input has ended without a row, which no other counter shows."""
+        return {EMPTY: {self._instance: 1}} if self._is_empty else NO_GAUGES
 
     def splits(self) -> Mapping[str, bool] | None:
         """See `SourceReader.splits`."""

@@ -19,7 +19,7 @@ from ..plan.assignment import Assignment
 from ..plan.logical import LogicalPlan, OperatorKind
 from ..plan.planner import plan
 from ..transport.clock import SystemClock
-from .trial_sources import trial_sink, trial_source
+from .trial_sources import EMPTY, trial_sink, trial_source
 
 if TYPE_CHECKING:
     from ..api.job import Job
@@ -139,7 +139,7 @@ def run_trial(
     physical: PhysicalPlan = plan(for_trial(logical, rate_per_s), settings, workers)
     job = start_on_processes(Assignment(new_job_id(logical.name), physical, settings))
     try:
-        _await_rows(job, physical.logical, clock, length.start_s)
+        _await_rows(job, physical, clock, length.start_s)
         _watch(job, physical.logical, clock, length.warm_up_s, length.wall_s)
         before = job.metrics()
         warm = min(1.0, _cpu_ns(before) / NS_PER_S / length.warm_up_s) if length.warm_up_s else 1.0
@@ -194,17 +194,27 @@ def _taken(metrics: JobMetrics) -> int:
     return sum(one.rows_in for one in metrics.operators)
 
 
-def _await_rows(job: Job, logical: LogicalPlan, clock: Clock, timeout_s: float) -> None:
+def _await_rows(job: Job, physical: PhysicalPlan, clock: Clock, timeout_s: float) -> None:
+    logical = physical.logical
     until_ns = clock.monotonic_ns() + round(timeout_s * NS_PER_S)
-    while not _read(job.metrics(), logical):
+    while not _read(metrics := job.metrics(), logical):
         _check_running(job)
-        if clock.monotonic_ns() > until_ns:
+        is_empty = _are_empty(metrics, physical)
+        if is_empty or clock.monotonic_ns() > until_ns:
+            had = "have no rows" if is_empty else f"had no row within {timeout_s:g} s"
             msg = (
-                f"topology {logical.name!r}: its sources had no row within {timeout_s:g} s, so"
+                f"topology {logical.name!r}: its sources {had}, so"
                 " that nothing can be measured; let them read an input that has rows"
             )
             raise UsageError(msg)
         clock.sleep_ns(_STEP_NS)
+
+
+def _are_empty(metrics: JobMetrics, physical: PhysicalPlan) -> bool:
+    """Whether the inputs of all sources have ended without a row."""
+    empty = {one.operator_id: len(one.gauges.get(EMPTY, ())) for one in metrics.operators}
+    sources = _sources(physical.logical)
+    return all(empty.get(one) == physical.stage_of(one).parallelism for one in sources)
 
 
 def _watch(job: Job, logical: LogicalPlan, clock: Clock, cpu_s: float, wall_s: float) -> float:

@@ -177,13 +177,22 @@ def test_an_aggregate_that_may_step_aside_is_named_since_that_is_not_predicted()
     )
 
 
-def test_a_trial_of_a_source_without_rows_says_so():
-    topology = whale.Topology("empty")
-    rows = topology.source(whale.sources.arrow(pa.table({"a": pa.array([], pa.int64())})), id="no")
-    rows.sink(whale.sinks.collect(), id="out")
+def test_a_trial_of_a_source_that_has_no_row_in_time_says_so():
+    topology = whale.Topology("silent")
+    silent = whale.testing.ListSource([], whale.Schema.of(a="int64"), bounded=False)
+    topology.source(silent, id="no").sink(whale.sinks.collect(), id="out")
     short = TrialLength(0.1, 0.1, 1.0, start_s=0.5)
     with pytest.raises(UsageError, match="its sources had no row within 0.5 s"):
         run_trial(topology.logical_plan(), Settings(), 1, length=short)
+
+
+def test_a_trial_of_an_input_without_rows_says_so_at_once():
+    topology = whale.Topology("empty")
+    rows = topology.source(whale.sources.arrow(pa.table({"a": pa.array([], pa.int64())})), id="no")
+    rows.sink(whale.sinks.collect(), id="out")
+    long = TrialLength(0.1, 0.1, 1.0, start_s=30)
+    with pytest.raises(UsageError, match="'empty': its sources have no rows, so that nothing"):
+        run_trial(topology.logical_plan(), Settings(), 2, length=long)
 
 
 def test_a_function_that_raises_fails_the_trial_which_leaves_no_record(tmp_path):
