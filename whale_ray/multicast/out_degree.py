@@ -62,13 +62,15 @@ class Affordable:
 def affordable_load(queue_slices: float) -> float:
     """Return ρ*: the highest load that keeps the mean queue at `queue_slices` (Eqs. 4 and 5).
 
-    Written as 2Q/(Q + 1 + √(Q²+1)), which equals Q + 1 - √(Q²+1) and loses no digits for large Q.
+    Written as Q/(Q/2 + 1/2 + √(Q²+1)/2), which equals Q + 1 - √(Q²+1); it loses no digits for
+    large Q, and no Q is too large for it.
     Raises ValueError unless there is room for something.
     """
     if not (math.isfinite(queue_slices) and queue_slices > 0):
         msg = f"a queue of {queue_slices} slices: its length must be finite and above 0"
         raise ValueError(msg)
-    return 2.0 * queue_slices / (queue_slices + 1.0 + math.hypot(queue_slices, 1.0))
+    half = queue_slices / 2.0
+    return queue_slices / (half + 0.5 + math.hypot(half, 0.5))
 
 
 def binomial_degree(destinations: int) -> int:
@@ -97,9 +99,9 @@ def affordable_degree(
     load = affordable_load(queue_slices)
     degree = highest
     if rate_slices_per_s > 0:
-        # Compared as floats first: a tiny rate affords more children than fit into an integer.
+        # Bounded as a float: infinite room, to either side, fits into no integer.
         room = (load / rate_slices_per_s - costs.serialize_s) / costs.send_s
-        degree = highest if room >= highest else math.floor(room)
+        degree = highest if room >= highest else math.floor(max(0.0, room))
     within = max(1, degree)
     return Affordable(within, load * costs.service_slices_per_s(within), throttle=degree < 1)
 

@@ -77,6 +77,19 @@ def test_the_degree_is_the_highest_that_keeps_the_queue_short(rate, t_s, t_d, qu
         assert rate * costs.per_slice_s(found.degree + 1) >= load * (1 - 1e-9)
 
 
+@pytest.mark.parametrize("rate", [0.0, 5e-324, 1.0, 1.7e308, math.inf])
+@pytest.mark.parametrize("t_s", [0.0, 5e-324, 1.7e308])
+@pytest.mark.parametrize("t_d", [5e-324, 1.7e308])
+@pytest.mark.parametrize("queue", [5e-324, 1.0, 1.7e308])
+def test_numbers_at_the_ends_of_their_ranges_have_a_degree(rate, t_s, t_d, queue):
+    assert 0 < affordable_load(queue) <= 1
+    found = affordable_degree(rate, Costs(t_s, t_d), queue, 480)
+    assert 1 <= found.degree <= 9
+    assert found.rate_max_slices_per_s >= 0
+    if rate in (0.0, math.inf):
+        assert found.throttle == (rate > 0)
+
+
 def test_serialization_is_paid_once_and_leaves_less_for_children():
     costs = Costs(serialize_s=5e-6, send_s=5.2e-6)
     assert affordable_degree(60_000, costs, QUEUE, 480).degree == 2
