@@ -1,11 +1,13 @@
 """Late rows in a topology: which streams may carry them, and who says what becomes of them.
 
-Two kinds of rows lie behind the watermark of the operator that reads them: those that a source or
-an operator sends on knowingly, and those of a source that was idle while the watermark went on.
+Three kinds of rows lie behind the watermark of the operator that reads them: those that a source or
+an operator sends on knowingly, those of a source that was idle while the watermark went on, and, in
+a restored job, those of a source that is new.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Set
 from typing import TYPE_CHECKING
 
 from ..operators.sources.base import Source
@@ -39,12 +41,38 @@ def policy_after_idleness(logical: LogicalPlan, output: OutputKey) -> LatePolicy
     It is the strictest of those of the upstream sources that may be idle; None if none may be.
     Where the output carries late rows in any case, they are passed on.
     """
-    sources = map(logical.node, logical.sources_of(output[0]))
-    policies = {
-        source.event_time.on_late
-        for source in sources
-        if source.event_time is not None and _may_be_idle(source, source.event_time)
-    }
+    return _strictest(
+        logical,
+        output,
+        {
+            event_time.on_late
+            for source, event_time in _timed_sources(logical, output)
+            if _may_be_idle(source, event_time)
+        },
+    )
+
+
+def policy_after_restore(logical: LogicalPlan, output: OutputKey) -> LatePolicy | None:
+    """Return what becomes of an output's rows that a restored job's watermark has passed.
+
+    It is as `policy_after_idleness`, of all upstream sources, any of which may be new.
+    """
+    policies = {event_time.on_late for _, event_time in _timed_sources(logical, output)}
+    return _strictest(logical, output, policies)
+
+
+def _timed_sources(
+    logical: LogicalPlan, output: OutputKey
+) -> Iterator[tuple[OperatorNode, EventTime]]:
+    """Yield the sources upstream of an output that have event times."""
+    for source in map(logical.node, logical.sources_of(output[0])):
+        if source.event_time is not None:
+            yield source, source.event_time
+
+
+def _strictest(
+    logical: LogicalPlan, output: OutputKey, policies: Set[LatePolicy]
+) -> LatePolicy | None:
     if not policies:
         return None
     if sender_of_late_rows(logical, output) is not None:

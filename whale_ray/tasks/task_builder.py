@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from ..configs.errors import InputError, UsageError, WhaleError
 from ..configs.settings import Settings
-from ..operators.event_time import EventTimeAssigner
+from ..operators.event_time import EventTimeAssigner, LatePolicy
 from ..operators.groupings import All, Key
 from ..operators.joins.table_join import TableJoin
 from ..operators.process import CoProcess, InstanceContext
@@ -19,13 +19,9 @@ from ..operators.snapshots import OperatorSnapshot
 from ..operators.sources.base import Source, SourceReader
 from ..operators.split_event_times import SplitEventTimes
 from ..operators.transforms import Transform
-from ..plan.assignment import (
-    Assignment,
-    has_checkpoints,
-    job_is_bounded,
-    output_token,
-)
+from ..plan.assignment import Assignment, has_checkpoints, job_is_bounded, output_token
 from ..plan.columns import known_columns
+from ..plan.lateness import policy_after_restore
 from ..plan.logical import MAIN, OperatorKind, OperatorNode, OutputKey
 from ..plan.physical import Edge, PhysicalPlan, Stage, watermark_slots
 from ..plan.side_inputs import sources_of_side_inputs
@@ -39,7 +35,7 @@ from .addressing import AddressingStrategy, KeyedAddressing, OneWorker, WorkerOr
 from .edge_writer import EdgeWriter, Stamp
 from .flow import Downstream, FanOut
 from .instance_oriented import InstanceOriented
-from .late_after_idleness import IdleInput, LateAfterIdleness
+from .late_after_idleness import InputBehind, LateAfterIdleness
 from .nodes import Node, SinkNode, TransformNode, naming_user_errors
 from .partial_node import PartialNode
 from .partitioner import make_partitioner
@@ -117,6 +113,15 @@ class TaskBuilder:
         if before is None or before.ended:
             return context
         return replace(context, watermark_ns=before.watermark_ns)
+
+    def on_late(self, edge: Edge) -> LatePolicy | None:
+        """Return what becomes of an edge's rows behind its reader's watermark; None if none is.
+
+        In a restored job those of a new source may be, and once the job is restored again, too.
+        """
+        if edge.on_late is not None or not self._restored:
+            return edge.on_late
+        return policy_after_restore(self._plan.logical, (edge.source_operator, edge.source_output))
 
     def _before(self, context: InstanceContext) -> Predecessors | None:
         """Return the snapshots of an operator's objects; None in an operator that begins."""
@@ -419,17 +424,17 @@ class _TaskAssembly:
         }
 
     def _late_after_idleness(self, head: Node) -> LateAfterIdleness | None:
-        """Return what handles the rows of producers that were idle; None if none can be."""
+        """Return what handles rows that the watermark may have passed; None if none can be so."""
         plan = self._builder.plan
-        idle = {
-            (edge.port, edge.first_source + producer): IdleInput(
-                edge.id, producer, edge.source_operator, edge.on_late
+        behind = {
+            (edge.port, edge.first_source + producer): InputBehind(
+                edge.id, producer, edge.source_operator, on_late, edge.on_late is not None
             )
             for edge in plan.in_edges(self._stage.id)
-            if edge.on_late is not None and edge.carries_time
+            if edge.carries_time and (on_late := self._builder.on_late(edge)) is not None
             for producer in plan.producers_of(edge.id, self._builder.worker)
         }
-        return LateAfterIdleness(idle, head.metrics) if idle else None
+        return LateAfterIdleness(behind, head.metrics) if behind else None
 
     def _node(self, operator_id: str) -> Node:
         builder, stage = self._builder, self._stage
