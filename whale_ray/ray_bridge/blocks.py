@@ -249,6 +249,7 @@ class _ObjectReader(ArrowReader):
             raise ResourceError(msg) from error
         check_rows(self._source.origin, number, table.num_rows, place)
         progress.enter(number, {"rows": 0, "of": table.num_rows})
+        table = in_order_of(self._schema.names, table, self._source.origin)
         batches = table.to_batches(max_chunksize=_BATCH_ROWS)
         for batch in behind(place, batches, progress):
             yield fitted(batch, self._schema, self._source.origin)
@@ -294,6 +295,29 @@ def check_rows(origin: str, number: int, rows: int, place: Place | None) -> None
         raise InputError(msg)
 
 
+def in_order_of(names: Sequence[str], table: pa.Table, origin: str) -> pa.Table:
+    """Return a block with its columns in this order: blocks of a dataset may have different ones.
+
+    A block without rows may have no columns.
+
+    Raises:
+        InputError: it has other columns.
+    """
+    if table.column_names == list(names) or not table.num_rows:
+        return table
+    if sorted(table.column_names) != sorted(names):
+        raise _other_columns(origin, table.column_names, names)
+    return table.select(names)
+
+
+def _other_columns(origin: str, found: Sequence[str], wanted: Sequence[str]) -> InputError:
+    msg = (
+        f"{origin}: a block has the columns {list(found)} instead of {list(wanted)}; "
+        "select the same columns in all of it"
+    )
+    return InputError(msg)
+
+
 def fitted(batch: pa.RecordBatch, schema: pa.Schema, origin: str) -> pa.RecordBatch:
     """Return a batch with the names and types of `schema`, its columns matched by position.
 
@@ -303,11 +327,7 @@ def fitted(batch: pa.RecordBatch, schema: pa.Schema, origin: str) -> pa.RecordBa
     import pyarrow as pa
 
     if batch.num_columns != len(schema):
-        msg = (
-            f"{origin}: a block has the columns {batch.schema.names} instead of {schema.names}; "
-            "select the same columns in all of it"
-        )
-        raise InputError(msg)
+        raise _other_columns(origin, batch.schema.names, schema.names)
     columns = []
     for column, field in zip(batch.columns, schema, strict=True):
         try:

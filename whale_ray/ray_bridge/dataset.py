@@ -20,7 +20,7 @@ from ..operators.sinks.base import Delivery, Sink, SinkResult, SinkWriter, Stage
 from ..operators.sinks.files import parquet
 from ..operators.sources.arrow_reader import supported_schema
 from ..operators.sources.base import Source, SourceReader
-from .blocks import FileSource, ObjectRefs, ObjectSource
+from .blocks import FileSource, ObjectRefs, ObjectSource, in_order_of
 from .failures import root_of
 from .folders import REMEDY, new_folder, writing_there
 
@@ -67,9 +67,8 @@ class RayDatasetSource(Source):
 
     def schema(self) -> Schema | None:
         """Return the columns; None if they are not known before the dataset is executed."""
-        known = self.dataset.schema(fetch_if_missing=False)
-        arrow = _arrow_schema(known)
-        return None if arrow is None else _whale_schema(arrow)
+        arrow = _arrow_schema(self.dataset.schema(fetch_if_missing=False))
+        return _whale_schema(arrow) if arrow is not None and _has_all_types(arrow) else None
 
     def materialize(self, *, cluster: bool) -> Source:
         """Execute the dataset and return a source of its blocks.
@@ -101,8 +100,10 @@ class RayDatasetSource(Source):
             done = isinstance(self.dataset, MaterializedDataset)
             dataset = self.dataset if done else self.dataset.materialize()
             schema, refs = _arrow_schema(dataset.schema()), dataset.to_arrow_refs()
-        # Blocks of pandas frames, and a dataset without blocks, have no Arrow schema.
-        return schema or _schema_of_tables(refs), refs
+        # Blocks of pandas frames, and a dataset without blocks, have no Arrow schema. Ray's is the
+        # first block's, whose nulls have no type where all its values of a column are missing.
+        known = schema is not None and _has_all_types(schema)
+        return schema if known else _schema_of_tables(refs), refs
 
     def resumption(self) -> str:
         """Return that the source of its blocks seeks."""
@@ -131,6 +132,10 @@ def _arrow_schema(schema: Any) -> pa.Schema | None:
 
     base = getattr(schema, "base_schema", schema)
     return base if isinstance(base, pa.Schema) else None
+
+
+def _has_all_types(schema: pa.Schema) -> bool:
+    return not any(str(kind) == "null" for kind in schema.types)
 
 
 def _schema_of_tables(refs: Sequence[Any]) -> pa.Schema:
@@ -186,7 +191,7 @@ def _as_files(refs: Sequence[Any], columns: Schema, origin: str) -> FileSource:
     folder = new_folder("dataset")
     names = tuple(f"{number:05d}.parquet" for number in range(len(refs)))
     for name, ref in zip(names, refs, strict=True):
-        block = ray.get(ref)
+        block = in_order_of(columns.names, ray.get(ref), origin)
         with writing_there():
             pq.write_table(block, os.path.join(folder, name), compression="zstd")
     return FileSource(folder, names, columns, origin)

@@ -134,6 +134,30 @@ def test_a_dataset_is_read_exactly(session: RaySession, cluster: bool) -> None:
 
 
 @pytest.mark.parametrize("cluster", [True, False], ids=["objects", "files"])
+def test_columns_of_blocks_are_matched_by_name(session: RaySession, cluster: bool) -> None:
+    import ray.data
+
+    first = ray.data.from_arrow(pa.table({"a": [1, 2], "b": [10, 20]}))
+    dataset = first.union(ray.data.from_arrow(pa.table({"b": [30], "a": [3]})))
+    source = ray_dataset_source(dataset).materialize(cluster=cluster)
+    assert table_of(source).equals(pa.table({"a": [1, 2, 3], "b": [10, 20, 30]}))
+    source.release()
+
+
+def test_a_column_whose_first_block_has_only_nulls(session: RaySession) -> None:
+    import ray.data
+
+    blocks = [pa.table({"a": pa.nulls(2)}), pa.table({"a": ["x", None]})]
+    for dataset in (ray.data.from_arrow(blocks), ray.data.from_arrow(blocks).materialize()):
+        source = ray_dataset_source(dataset).materialize(cluster=True)
+        assert table_of(source).equals(pa.table({"a": [None, None, "x", None]}))
+        source.release()
+    nothing = ray_dataset_source(ray.data.from_arrow(blocks[0]))
+    with pytest.raises(InputError, match=r"column 'a' has type null"):
+        nothing.materialize(cluster=True)
+
+
+@pytest.mark.parametrize("cluster", [True, False], ids=["objects", "files"])
 def test_blocks_are_dealt_out_in_turn(session: RaySession, cluster: bool) -> None:
     import ray.data
 

@@ -74,6 +74,22 @@ def test_a_lost_object_is_named(store: Store) -> None:
     assert message.endswith("); the process that submitted the job must live until it ends")
 
 
+def test_columns_of_an_object_are_found_by_their_names(store: Store) -> None:
+    columns = Schema.of(n="int64", m="int64")
+    store.tables = {
+        "a": pa.table({"n": [1], "m": [10]}),
+        "b": pa.table({"m": [20], "n": [2]}),
+        "c": pa.table({}),  # a block of which a filter left no row
+        "other": pa.table({"n": [3], "k": [30]}),
+    }
+    store.here = set(store.tables)
+    batches = read_all(ObjectSource(ObjectRefs("abc"), columns, ORIGIN))
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert rows == [{"n": 1, "m": 10}, {"n": 2, "m": 20}]
+    with pytest.raises(InputError, match=r"a block has the columns \['n', 'k'\] instead of"):
+        list(read_all(ObjectSource(ObjectRefs(["other"]), columns, ORIGIN)))
+
+
 def test_files_are_read_by_position_and_cast(tmp_path: Path) -> None:
     for name, numbers in {"one": [1, 2], "two": [3]}.items():
         pq.write_table(pa.table({"c0": pa.array(numbers, pa.int32())}), tmp_path / name)
