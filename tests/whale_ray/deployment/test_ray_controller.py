@@ -26,3 +26,8 @@ def test_a_driver_that_was_answered_long_ago_is_not_waited_for(
     controller._told_ns, controller._left = told_ns, SimpleNamespace(wait=waited.append)
     controller._await_driver(VirtualClock(100 * S))
     assert waited == [waited_s]
+
+
+def test_a_call_that_waits_for_the_end_gives_its_thread_back() -> None:
+    controller: Any = ControllerActor.__new__(ControllerActor)
+    controller.wait_until_gone(0.0)  # else a few callers who gave up would occupy all threads

@@ -229,9 +229,12 @@ class ControllerActor:
     def _end_myself(self) -> None:
         ray.kill(ray.get_actor(controller_name(self._job_id), namespace=NAMESPACE))
 
-    def wait_until_gone(self) -> None:
-        """Never return: the call fails when this actor is gone, which is the end of the job."""
-        threading.Event().wait()
+    def wait_until_gone(self, timeout_s: float) -> None:
+        """Wait that long: the call fails when this actor is gone, which is the end of the job.
+
+        The caller waits no longer, and a call without a limit would keep one of the few threads.
+        """
+        threading.Event().wait(timeout_s)
 
     def describe(self) -> tuple[str, str, str]:
         """Return the job's id, name and state."""

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from ...configs.errors import ResourceError, UsageError, WhaleError
 from ...ray_bridge.session import connect_ray
@@ -121,7 +121,7 @@ def _end(controller: ActorHandle[Any], how: HowToStop, timeout_s: float) -> bool
         asked = controller.stop_with_savepoint.options(max_task_retries=0).remote()
     else:
         asked = controller.stop.options(max_task_retries=0).remote(how == "drain")
-    gone = controller.wait_until_gone.options(max_task_retries=0).remote()
+    gone = controller.wait_until_gone.options(max_task_retries=0).remote(timeout_s)
     try:
         ray.get(asked, timeout=_ANSWER_TIMEOUT_S)
     except (RayActorError, GetTimeoutError):
@@ -130,8 +130,13 @@ def _end(controller: ActorHandle[Any], how: HowToStop, timeout_s: float) -> bool
         if isinstance(error.cause, WhaleError):
             raise error.cause from None
         raise
-    done, _ = ray.wait([gone], timeout=timeout_s)
-    return bool(done)
+    try:
+        ray.get(gone, timeout=timeout_s)
+    except GetTimeoutError:
+        return False
+    except RayError:
+        return True
+    return False
 
 
 def controller_of(job_id: str) -> ActorHandle[Any] | None:

@@ -385,7 +385,7 @@ def test_a_detached_job_whose_controller_is_killed_goes_on(cluster: Any, tmp_pat
     ]
     os.kill(pid, signal.SIGKILL)
     controller = cluster.get_actor(controller_name(job.id), namespace=NAMESPACE)
-    cluster.wait([controller.wait_until_gone.remote()], timeout=60)
+    cluster.wait([controller.wait_until_gone.remote(60)], timeout=60)
     assert sum(pyarrow.parquet.read_table(tmp_path / "out")["n"].to_pylist()) == 5000
     with pytest.raises(whale.errors.JobError, match="has ended"):
         fetch_envelope(job.id)

@@ -346,7 +346,7 @@ def await_end(ray: Any, job: whale.Job) -> None:
         controller = ray.get_actor(controller_name(job.id), namespace=NAMESPACE)
     except ValueError:
         return  # it has ended
-    ray.wait([controller.wait_until_gone.options(max_task_retries=0).remote()], timeout=60)
+    ray.wait([controller.wait_until_gone.options(max_task_retries=0).remote(60)], timeout=60)
 
 
 DASHBOARD = """
