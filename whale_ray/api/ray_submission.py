@@ -326,6 +326,9 @@ class RayRunner(_ControllerRunner):
         except RuntimeEnvSetupError as error:
             refused = ResourceError(f"Ray cannot set the runtime_env up: {_reason(error)}")
             outcome = JobOutcome("failed", {}, _NO_METRICS, 0.0, 0, self._workers, refused)
+        except SystemExit:  # raised by Ray in calls that wait while this process leaves it
+            left = WorkerDiedError("this process has left Ray (ray.shutdown()): the job ended")
+            outcome = JobOutcome("failed", {}, _NO_METRICS, 0.0, 0, self._workers, left)
         except Exception as error:  # noqa: BLE001  # every failure must end `join`
             lost = WorkerDiedError(
                 f"the job's controller is gone, and the job with it: {_reason(error)}"

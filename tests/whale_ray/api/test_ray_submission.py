@@ -196,3 +196,17 @@ def test_the_process_of_a_killed_controller_is_waited_for_until_it_leaves_the_fo
         assert looks[-1] == 10_000_000_000
     else:
         assert len(looks) == refusals + 1
+
+
+def test_a_job_whose_process_leaves_ray_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(call: object) -> bytes:
+        raise SystemExit(0)
+
+    monkeypatch.setattr(ray_submission.ray, "get", leave)
+    monkeypatch.setattr(ray_submission.ray, "is_initialized", lambda: False)
+    runner = ray_submission.RayRunner.__new__(ray_submission.RayRunner)
+    values = {"_run": None, "_workers": 1, "_logs_place": "", "_outcome": None}
+    vars(runner).update(values, _output=SimpleNamespace(finish=lambda: None))
+    runner._await_end()
+    assert runner._outcome is not None
+    assert "left Ray" in str(runner._outcome.error)
