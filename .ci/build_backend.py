@@ -1,4 +1,4 @@
-"""Builds wheels: the page of `whale-ray ui` and compiled functions, beside what setuptools does.
+"""Builds what is distributed: setuptools' wheel, with the page and compiled functions.
 
 A wheel cannot be built without the page. Its functions are compiled for the Python and the numba at
 hand, so that the first job where it is installed need not: with another Python or numba that job
@@ -23,6 +23,12 @@ from setuptools import build_meta
 from setuptools.build_meta import *  # noqa: F403  # a backend's hooks, all but those below
 
 COMPILED_ON = "x86_64"
+BUILDS_WHEELS = """\
+include .ci/build_backend.py .ci/page.py
+graft whale_ray/ui/frontend
+prune whale_ray/ui/frontend/node_modules
+"""
+"""What a source distribution holds beside the package, in setuptools' words."""
 UNUSED_TO_COMPILE = ("aiohttp", "argcomplete", "ray")
 """Dependencies of whale-ray that are loaded by none of the jobs which compile."""
 
@@ -34,6 +40,16 @@ def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:
         *([] if page.is_built() else [page.NODE]),
         *(_needed_to_compile() if platform.machine() == COMPILED_ON else []),
     ]
+
+
+def build_sdist(directory: str, config_settings: Any = None) -> str:
+    """Build a source distribution, of which a wheel can be built; return its name."""
+    manifest = page.ROOT / "MANIFEST.in"  # the only place where setuptools looks
+    manifest.write_text(BUILDS_WHEELS)
+    try:
+        return build_meta.build_sdist(directory, config_settings)
+    finally:
+        manifest.unlink()
 
 
 def build_wheel(directory: str, config_settings: Any = None, metadata: str | None = None) -> str:

@@ -75,12 +75,10 @@ class LateAfterIdleness:
         if behind.may_be_idle:
             why, remedy = "which had been idle, ", "raise idle_after_ms of the source"
         else:
-            why, remedy = (
-                "",
-                (
-                    "a restored job goes on at the event time of its checkpoint: let a source that is"
-                    " new begin there"
-                ),
+            why = ""
+            remedy = (
+                "a restored job goes on at the event time of its checkpoint: let a source that is"
+                " new begin there"
             )
         return (
             f"operator {self._metrics.operator_id!r} got a row of {time} from"
