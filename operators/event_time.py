@@ -181,7 +181,12 @@ class EventTimeAssigner:
 
     def kept(self) -> dict[str, int]:
         """Return what a snapshot keeps of it."""
-        return {"latest_ns": self._latest_ns, "late_rows": self.late_rows, "rows": self._rows}
+        return {
+            "latest_ns": self._latest_ns,
+            "watermark_ns": self.watermark_ns,
+            "late_rows": self.late_rows,
+            "rows": self._rows,
+        }
 
     def restore(self, kept: Sequence[Mapping[str, int]]) -> None:
         """Resume from what instances kept: from the one that has come least far in event time."""
@@ -189,6 +194,8 @@ class EventTimeAssigner:
         # Rows may have been less out of order before: see the start value.
         self._latest_ns = max(latest_ns, WATERMARK_NONE + self._behind_ns)
         self.watermark_ns = max(self._latest_ns - self._behind_ns - 1, WATERMARK_NONE)
+        # They may be more out of order now; what has been told of the watermark holds all the same.
+        self.catch_up(min(one["watermark_ns"] for one in kept))
         self.late_rows = sum(one["late_rows"] for one in kept)
         self._rows = sum(one["rows"] for one in kept)
 

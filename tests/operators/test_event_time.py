@@ -329,3 +329,19 @@ def test_a_row_far_ahead_of_the_clock_is_refused_and_moves_nothing() -> None:
         "time), or pass on_bad_rows='drop' to leave such rows out and count them"
     )
     assert assigner.watermark_ns == WATERMARK_NONE
+
+
+@pytest.mark.parametrize(("before_ms", "after_ms", "late"), [(0, 5, 1), (5, 0, 1), (5, 5, 0)])
+def test_a_watermark_that_was_told_holds_though_rows_may_be_more_out_of_order_now(
+    before_ms: int, after_ms: int, late: int
+) -> None:
+    before, after = (
+        EventTimeAssigner(EventTime("t", behind_ms, "ms", "drop"), "s")
+        for behind_ms in (before_ms, after_ms)
+    )
+    before.assign(Batch.from_pydict({"t": np.array([1, 9])}))
+    after.restore([before.kept()])
+    assert after.watermark_ns >= before.watermark_ns
+    _, dropped = after.assign(Batch.from_pydict({"t": np.array([8, 9, 10, 11])}))
+    assert after.late_rows == late, dropped
+    assert after.watermark_ns >= before.watermark_ns
