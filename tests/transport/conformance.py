@@ -383,7 +383,6 @@ class ChannelConformance:
 class BroadcastConformance(ChannelConformance):
     """The additional contract of channels whose receivers each get everything."""
 
-    @pytest.mark.long
     def test_receivers_at_different_speeds_all_get_everything(self, make: Make):
         ends = make(RING_BYTES, 4)
         chance = random.Random(7)
