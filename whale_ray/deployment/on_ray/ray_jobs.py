@@ -20,6 +20,8 @@ HowToStop: TypeAlias = Literal["drain", "now", "savepoint"]
 
 _ANSWER_TIMEOUT_S = 10.0
 _RESTART_POLL_NS = 100_000_000
+UNKNOWN_NAME = "?"
+"""The name of a listed job that does not answer."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,10 @@ def list_jobs(address: str | None) -> list[RunningJob]:
             if controller is None:
                 continue
             try:
-                answer = ray.get(controller.describe.remote(), timeout=_ANSWER_TIMEOUT_S)
+                asked = controller.describe.options(max_task_retries=0).remote()
+                answer = ray.get(asked, timeout=_ANSWER_TIMEOUT_S)
             except (GetTimeoutError, RayActorError):
-                answer = (job_id, "?", "does not answer")
+                answer = (job_id, UNKNOWN_NAME, "does not answer")
             found.append(RunningJob(*answer))
         return sorted(found, key=lambda job: job.id)
 
@@ -157,5 +160,9 @@ def find_job(named: str, running: list[RunningJob]) -> RunningJob:
     if not found:
         known = ", ".join(job.id for job in running) or "none runs"
         msg = f"there is no job {named!r}; running: {known}"
+        silent = [job.id for job in running if job.name == UNKNOWN_NAME]
+        if silent:
+            ids = ", ".join(silent)
+            msg += f"; unless it is one that does not answer: then pass its id ({ids})"
         raise UsageError(msg)
     return found[0]

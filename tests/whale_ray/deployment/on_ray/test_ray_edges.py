@@ -340,6 +340,17 @@ def test_a_name_that_several_jobs_bear_is_not_enough() -> None:
     assert str(refused.value) == "several jobs are named 'a'; pass an id: a-1, a-2"
 
 
+def test_a_job_that_does_not_answer_is_found_by_its_id() -> None:
+    running = [RunningJob("a-1", ray_jobs.UNKNOWN_NAME, "does not answer")]
+    assert find_job("a-1", running) is running[0]
+    with pytest.raises(whale.errors.UsageError) as refused:
+        find_job("a", running)
+    assert str(refused.value) == (
+        "there is no job 'a'; running: a-1; unless it is one that does not answer: then pass its id"
+        " (a-1)"
+    )
+
+
 def await_end(ray: Any, job: whale.Job) -> None:
     """Wait until a detached job has ended."""
     try:
