@@ -8,7 +8,7 @@ here depends on processes, sockets or Ray.
   `partial_node`, `compiled_transforms`, `read_size`; what they emit: `flow`, `process_output`,
   `row_gatherer`.
 - Edges: `edge_reader`, `edge_writer`, `partitioner`, `addressing`, `instance_oriented`,
-  `ring_queue`, `late_after_idleness`.
+  `ring_queue`, `inputs_behind`.
 - Checkpoints: `stage_epochs`, `predecessors`, `process_state`.
 - Output of users' functions: `capture`, `printed`.
 """

@@ -14,7 +14,7 @@ from ..transport.closing import close_all
 from ..transport.wire.batch import Batch
 from .edge_writer import EdgeWriter
 from .flow import WatermarkBoard
-from .late_after_idleness import LateAfterIdleness
+from .inputs_behind import InputsBehind
 from .nodes import Node
 from .predecessors import Predecessors
 from .side_input import SideInput
@@ -39,7 +39,7 @@ class StageTask:
         nodes: Sequence[Node],
         writers: Sequence[EdgeWriter],
         inputs: Iterable[tuple[int, int]],
-        late: LateAfterIdleness | None = None,
+        late: InputsBehind | None = None,
         side_inputs: Mapping[tuple[str, int], SideInput] = MappingProxyType({}),
     ) -> None:
         self.stage = stage

@@ -34,8 +34,8 @@ from ..transport.slicing import StreamSlicer
 from .addressing import AddressingStrategy, KeyedAddressing, OneWorker, WorkerOriented
 from .edge_writer import EdgeWriter, Stamp
 from .flow import Downstream, FanOut
+from .inputs_behind import InputBehind, InputsBehind
 from .instance_oriented import InstanceOriented
-from .late_after_idleness import InputBehind, LateAfterIdleness
 from .nodes import Node, SinkNode, TransformNode, naming_user_errors
 from .partial_node import PartialNode
 from .partitioner import make_partitioner
@@ -373,7 +373,7 @@ class _TaskAssembly:
             nodes,
             self._writers,
             inputs,
-            self._late_after_idleness(head),
+            self._inputs_behind(head),
             self._side_inputs(),
         )
 
@@ -423,7 +423,7 @@ class _TaskAssembly:
             for (operator, port), inputs in feeding.items()
         }
 
-    def _late_after_idleness(self, head: Node) -> LateAfterIdleness | None:
+    def _inputs_behind(self, head: Node) -> InputsBehind | None:
         """Return what handles rows that the watermark may have passed; None if none can be so."""
         plan = self._builder.plan
         behind = {
@@ -434,7 +434,7 @@ class _TaskAssembly:
             if edge.carries_time and (on_late := self._builder.on_late(edge)) is not None
             for producer in plan.producers_of(edge.id, self._builder.worker)
         }
-        return LateAfterIdleness(behind, head.metrics) if behind else None
+        return InputsBehind(behind, head.metrics) if behind else None
 
     def _node(self, operator_id: str) -> Node:
         builder, stage = self._builder, self._stage

@@ -31,7 +31,7 @@ class InputBehind:
     may_be_idle: bool
 
 
-class LateAfterIdleness:
+class InputsBehind:
     """The late rows of the producers of one stage task that may be behind its watermark.
 
     `inputs` are these by (port, number on the port); `metrics` are those of the stage's head.
