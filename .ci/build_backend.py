@@ -20,7 +20,24 @@ from typing import Any
 
 import page
 from setuptools import build_meta
-from setuptools.build_meta import *  # noqa: F403  # a backend's hooks, all but those below
+from setuptools.build_meta import (
+    build_editable,
+    get_requires_for_build_editable,
+    get_requires_for_build_sdist,
+    prepare_metadata_for_build_editable,
+    prepare_metadata_for_build_wheel,
+)
+
+__all__ = [
+    "build_editable",
+    "build_sdist",
+    "build_wheel",
+    "get_requires_for_build_editable",
+    "get_requires_for_build_sdist",
+    "get_requires_for_build_wheel",
+    "prepare_metadata_for_build_editable",
+    "prepare_metadata_for_build_wheel",
+]
 
 COMPILED_ON = "x86_64"
 BUILDS_WHEELS = """\
