@@ -19,15 +19,29 @@ from whale_ray.lab.bench.streaming.answers import Answer, answer_of
 from whale_ray.lab.bench.streaming.cells import measured
 from whale_ray.lab.bench.streaming.inputs import MAX_OUT_OF_ORDER_MS, InputFiles, stream_path
 from whale_ray.lab.bench.streaming.systems import SYSTEMS, System, system_named
+from whale_ray.lab.bench.streaming.ways import WAYS
 from whale_ray.lab.bench.streaming.workloads import workload_named
 
 STREAMING = "Structured Streaming, all cores"
 TUMBLING = "tumbling window, count per auction"
 
 
+IN_A_PROCESS = [one for one in SYSTEMS if "Spark" not in one.name and one.name != STREAMING]
+OURS = [one for one in IN_A_PROCESS if one.name in {way.name for way in WAYS}]
+
+
+def answers_of_duckdb(system: System, few: InputFiles) -> dict[str, Answer]:
+    return {
+        workload: answer_of(
+            pa.Table.from_pylist(expected(workload, few.folder)), workload_named(workload).total
+        )
+        for workload in system.workloads
+    }
+
+
 @pytest.mark.parametrize(
     "system",
-    [one for one in SYSTEMS if "Spark" not in one.name and one.name != STREAMING],
+    [one for one in IN_A_PROCESS if one not in OURS or one is OURS[0]],
     ids=lambda one: one.name,
 )
 def test_every_system_has_the_answers_of_duckdb(system: System, few: InputFiles) -> None:
@@ -35,13 +49,18 @@ def test_every_system_has_the_answers_of_duckdb(system: System, few: InputFiles)
     if remedy is not None:
         pytest.skip(f"{system.name}: {remedy}")
     found = measured(system, system.workloads, few, repetitions=0)
-    wanted = {
-        workload: answer_of(
-            pa.Table.from_pylist(expected(workload, few.folder)), workload_named(workload).total
-        )
-        for workload in system.workloads
-    }
-    assert {workload: one.answer for workload, one in found.items()} == wanted
+    assert {workload: one.answer for workload, one in found.items()} == answers_of_duckdb(
+        system, few
+    )
+
+
+@pytest.mark.parametrize("system", OURS[1:], ids=lambda one: one.name)
+def test_every_other_way_of_whale_ray_has_the_answers_of_duckdb(
+    system: System, few: InputFiles
+) -> None:
+    """In this process: what starts one for each system is the same for all ways."""
+    found = {name: system.runner(name, few.folder)().answer for name in system.workloads}
+    assert found == answers_of_duckdb(system, few)
 
 
 def test_structured_streaming_has_the_windows_that_its_watermark_has_passed(
