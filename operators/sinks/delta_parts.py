@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -42,7 +42,7 @@ def divide(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Partition,
     """Yield the rows of each partition, without the columns that it is made by.
 
     Raises:
-        OutputError: a text is empty, which Delta's log cannot tell from null.
+        OutputError: a text is empty, which Delta's log cannot tell from null, or a day has no name.
     """
     import pyarrow as pa
 
@@ -57,17 +57,30 @@ def divide(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Partition,
     sorted_rows = table.take(pa.array(order))
     rest = sorted_rows.drop_columns(list(columns))
     for start, stop in zip(starts, [*starts[1:], table.num_rows], strict=True):
-        partition = tuple(_as_text(name, sorted_rows[name][start].as_py()) for name in columns)
+        partition = tuple(_as_text(name, sorted_rows[name][start]) for name in columns)
         yield partition, rest.slice(start, stop - start)
 
 
-def _as_text(name: str, value: Any) -> str | None:
-    if value is None:
+def _as_text(name: str, scalar: pa.Scalar) -> str | None:
+    import pyarrow as pa
+
+    if not scalar.is_valid:
         return None
+    where = f"column {name!r}, by which the Delta table is partitioned,"
+    if pa.types.is_date(scalar.type):
+        day = _day(scalar.value)
+        if day is None:
+            msg = (
+                f"{where} has a day outside the years 1 to 9999, which Delta's log cannot name: "
+                "correct it, or leave such rows out"
+            )
+            raise OutputError(msg)
+        return day
+    value = scalar.as_py()
     if value == "":
         msg = (
-            f"column {name!r}, by which the Delta table is partitioned, has an empty text, which "
-            "Delta's log cannot tell from null: replace it by another"
+            f"{where} has an empty text, which Delta's log cannot tell from null: replace it by "
+            "another"
         )
         raise OutputError(msg)
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -128,11 +141,13 @@ def _statistics(footer: Any) -> dict[str, Any]:
         if not found or any(one is None or not one.has_null_count for one in found):
             continue
         nulls[name] = sum(one.null_count for one in found)
-        bounds = [(one.min, one.max) for one in found if one.has_min_max]
         full = [one for one in found if one.num_values]
-        if bounds and len(bounds) == len(full) and _is_exact(bounds[0][0]):
-            least[name] = _as_json(min(low for low, _ in bounds))
-            most[name] = _as_json(max(high for _, high in bounds))
+        if full and all(one.has_min_max for one in full) and _is_exact(full[0]):
+            bounds = min(one.min_raw for one in full), max(one.max_raw for one in full)
+            if full[0].logical_type.type == "DATE":
+                bounds = _day(bounds[0]), _day(bounds[1])
+            if None not in bounds:
+                least[name], most[name] = bounds
     return {
         "numRecords": footer.num_rows,
         "minValues": least,
@@ -141,11 +156,15 @@ def _statistics(footer: Any) -> dict[str, Any]:
     }
 
 
-def _is_exact(value: object) -> bool:
-    """Return whether the log holds a bound of this kind without cutting it short."""
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
-    return is_integer or type(value) is datetime.date
+def _is_exact(statistics: Any) -> bool:
+    """Return whether the log holds the bounds of a column without cutting them short."""
+    is_whole = statistics.physical_type in {"INT32", "INT64"}
+    return is_whole and statistics.logical_type.type in {"NONE", "INT", "DATE"}
 
 
-def _as_json(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime.date) else value
+def _day(days: int) -> str | None:
+    """Return a day since 1970 as Delta's log writes it; None outside the years 1 to 9999."""
+    try:
+        return (date(1970, 1, 1) + timedelta(days)).isoformat()
+    except OverflowError:
+        return None

@@ -23,9 +23,22 @@ def in_delta_types(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def delta_schema(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with the types in which Delta Lake holds its columns."""
+    """Return a schema with the types in which Delta Lake holds its columns.
+
+    Raises:
+        OutputError: a column's type has no counterpart, or two names differ only in their case.
+    """
     import pyarrow as pa
 
+    seen: dict[str, str] = {}
+    for name in schema.names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            msg = (
+                f"columns {other!r} and {name!r} are the same to {_SYSTEM}, which does not tell "
+                "capital letters from small ones; rename one with select() before the sink"
+            )
+            raise OutputError(msg)
     return pa.schema([pa.field(one.name, delta_type(one)) for one in schema])
 
 

@@ -1,4 +1,4 @@
-"""Delta tables: exactly once under failures, types and partitions, and what is refused.
+"""Delta tables: exactly once under failures, partitions, and what is refused.
 
 The tables are read back by deltalake itself, and once by DuckDB's Parquet reader from the files
 that the log names.
@@ -7,12 +7,10 @@ that the log names.
 from __future__ import annotations
 
 import json
-import pickle
 import random
 import threading
 from collections.abc import Callable
 from datetime import date
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -239,37 +237,6 @@ def test_an_aborted_writer_and_a_forgotten_epoch_leave_no_file(tmp_path: Path) -
     assert len(files(tmp_path / "t")) == 1  # the other job's
     sink.discard("job-2")
     assert files(tmp_path / "t") == set()
-
-
-EVERY_TYPE = pa.table(
-    {
-        "bool": [True, None],
-        "u8": pa.array([255, None], pa.uint8()),
-        "u64": pa.array([2**64 - 1, None], pa.uint64()),
-        "f16": pa.array(np.array([1.5, 2], np.float16)),
-        "f64": [float("nan"), None],
-        "date": pa.array([date(1500, 1, 1), None], pa.date64()),
-        "seconds": pa.array([1, None], pa.timestamp("s", "Europe/Berlin")),
-        "plain": pa.array([1000, None], pa.timestamp("ns")),
-        "price": pa.array([Decimal("1.25"), None], pa.decimal128(10, 2)),
-        "text": ["é", None],
-        "bytes": [b"\x00\xff", None],
-        "fixed": pa.array([b"ab", None], pa.binary(2)),
-    }
-)
-
-
-def test_every_type_comes_back_as_it_was(tmp_path: Path) -> None:
-    batch = Batch.from_arrow(EVERY_TYPE.to_batches()[0])
-    result = write_all(delta(tmp_path / "t"), [batch])
-    back = result.to_arrow()
-    assert back.schema == EVERY_TYPE.schema
-    assert str(back.to_pylist()) == str(EVERY_TYPE.to_pylist())
-    assert [str(one.type.type) for one in DeltaTable(tmp_path / "t").schema().fields] == [
-        *("boolean", "short", "decimal(20,0)", "float", "double", "date", "timestamp"),
-        *("timestamp_ntz", "decimal(10,2)", "string", "binary", "binary"),
-    ]
-    assert str(pickle.loads(pickle.dumps(result)).preview(1)) == str(result.preview(1))
 
 
 def test_a_partitioned_table_is_read_alike_by_others(tmp_path: Path) -> None:
