@@ -42,6 +42,10 @@ _COLUMNS = """
     FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
     ORDER BY attnum"""
 
+_CUT_NAMES = """
+    SELECT name, name::name::text FROM unnest(%s::text[]) AS name WHERE name::name::text <> name
+    LIMIT 1"""
+
 
 @dataclass(frozen=True)
 class PostgresTable:
@@ -83,8 +87,10 @@ class PostgresTable:
         """Return the column of the table, or of one to be created, for each of the rows' columns.
 
         Raises:
-            OutputError: the table has other columns, or the key is none of them.
+            OutputError: the table has other columns, the key is none of them, or the server would
+                cut a name short.
         """
+        self._refuse_long_names(connection, schema.names)
         for name in (_PART, _ROW):
             if name in schema.names:
                 msg = (
@@ -124,6 +130,17 @@ class PostgresTable:
             )
             raise OutputError(msg)
         return tuple(found[name] for name in schema.names)
+
+    def _refuse_long_names(self, connection: Connection, columns: Sequence[str]) -> None:
+        """Raise `OutputError` for names that the server would cut, and so take for others."""
+        names = [self.schema or "", self.name, *columns]
+        cut = connection.execute(_CUT_NAMES, (names,)).fetchone()
+        if cut is not None:
+            msg = (
+                f"{self.described}: the server keeps only {cut[1]!r} of the name {cut[0]!r}; "
+                "shorten it"
+            )
+            raise OutputError(msg)
 
     def check_key(self, connection: Connection, stage: str, columns: Sequence[TableColumn]) -> None:
         """Raise `OutputError` unless a unique index lets rows replace each other by the key."""

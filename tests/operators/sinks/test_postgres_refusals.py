@@ -82,6 +82,14 @@ REFUSED: dict[str, tuple[Callable[[str], object], str]] = {
         "the Postgres table t has other columns than these rows: column 'id' is bigint instead of "
         "text and column 'more' is missing instead of integer; rename or cast them with select()",
     ),
+    "a column whose name is cut": (
+        lambda dsn: write_all(postgres(dsn, "t"), [Batch.from_pydict({"é" * 32: [1]})]),
+        f"the server keeps only '{'é' * 31}' of the name '{'é' * 32}'; shorten it",
+    ),
+    "a table whose name is cut": (
+        lambda dsn: write_all(postgres(dsn, "t" * 64), [numbers(1)]),
+        f"the server keeps only '{'t' * 63}' of the name '{'t' * 64}'; shorten it",
+    ),
     "a column too many": (
         lambda dsn: _first_rows(dsn, "CREATE TABLE t (x int DEFAULT 1)", numbers(1)),
         "column 'id' is bigint instead of missing",
