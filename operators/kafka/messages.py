@@ -158,13 +158,32 @@ def _binary(column: pa.Array) -> pa.Array:
 
 
 def _milliseconds(column: pa.Array, name: str) -> pa.Array:
-    import pyarrow as pa
+    """Return times in ms since 1970.
 
-    if pa.types.is_timestamp(column.type):
-        return column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
-    if pa.types.is_integer(column.type):
-        return column.cast(pa.int64())
-    msg = (
-        f"timestamp={name!r} of sinks.kafka is of type {column.type}; name a timestamp, or int64 ms"
-    )
-    raise OutputError(msg)
+    Raises:
+        OutputError: not a column of times, or one that Kafka does not have. Its clients take 0 for
+            no time, and write the present one instead; Java's refuse what is before.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    where = f"timestamp={name!r} of sinks.kafka"
+    try:
+        if pa.types.is_timestamp(column.type):
+            times = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+        elif pa.types.is_integer(column.type):
+            times = column.cast(pa.int64())
+        else:
+            msg = f"{where} is of type {column.type}; name a timestamp, or int64 ms"
+            raise OutputError(msg)
+        first = pc.min(times).as_py()
+    except pa.ArrowInvalid as error:
+        msg = f"{where} has a time beyond 64 bits of ms; correct it, or leave such rows out"
+        raise OutputError(msg) from error
+    if first is not None and first <= 0:
+        msg = (
+            f"{where} has a time {first:,} ms after the beginning of 1970, but Kafka's times are "
+            "later; correct it, make it null (the time of sending), or leave such rows out"
+        )
+        raise OutputError(msg)
+    return times

@@ -457,7 +457,7 @@ def kafka(
             function: gets a batch, returns the value of each row.
         key: the column of the key; what is neither binary nor text is written as its text.
         headers: header name → column.
-        timestamp: the column of the messages' timestamp, by default the time of sending.
+        timestamp: the column of messages' times, after 1970-01-01; null: the time of sending.
         transactional: whether rows are written by transactions.
         if_unknown: if the brokers have forgotten whether an epoch was committed: "fail", "write" it
             (maybe again) or "skip" it (maybe it is lost).

@@ -456,9 +456,8 @@ def test_a_transaction_is_carried_out_by_librdkafka(cluster: MockCluster) -> Non
 def test_a_transaction_without_brokers_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactions, "_STEP_S", 0.3)
     sink = sinks.kafka("t", "127.0.0.1:1").for_operator("out")
-    with pytest.raises(
-        OutputError, match=r"cannot commit to the topic 't'.*no broker answers"
-    ) as told:
+    no_answer = r"cannot commit to the topic 't'.*no broker answers"
+    with pytest.raises(OutputError, match=no_answer) as told:
         sink.commit(CommitId("job-1", 1), [staged(sink, 1, 1)])
     assert "\n" not in str(told.value)
 
@@ -469,12 +468,14 @@ def test_a_transaction_without_brokers_is_one_line(monkeypatch: pytest.MonkeyPat
         ({"n": [1]}, {"key": "k"}, "no column 'k' for Kafka's messages; the rows have n"),
         ({"n": [1]}, {"value": "bytes"}, "no column 'value'"),
         ({"n": ["x"]}, {"timestamp": "n"}, "is of type string"),
+        ({"n": pa.array([2**63], pa.uint64())}, {"timestamp": "n"}, "a time beyond 64 bits of ms"),
+        ({"n": [5, 0]}, {"timestamp": "n"}, "has a time 0 ms after the beginning of 1970"),
         ({"n": [1]}, {"value": lambda batch: []}, "returned 0 values for 1 rows"),
     ],
 )
 def test_rows_that_do_not_fit(rows: dict[str, Any], options: dict[str, Any], told: str) -> None:
     with pytest.raises(OutputError, match=told):
-        writer_of(transactional(**options)).write(Batch.from_pydict(rows))
+        writer_of(transactional(**options)).write(Batch.from_arrow(pa.record_batch(rows)))
 
 
 @pytest.mark.parametrize(
