@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import math
 import operator
 import zoneinfo
 from collections.abc import Mapping, Sequence
-from itertools import repeat
+from itertools import compress, repeat
 from typing import Any
 
 import numpy as np
@@ -249,6 +250,8 @@ def _column_of_array(
     if not same or kind is None:
         if validity is None:
             return None
+        if array.dtype.kind in _NUMBERS:  # what is masked may be anything, and need not fit
+            array = np.where(validity, array, np.zeros((), array.dtype))
         column = column_of(array, kind, what)
         if column.validity is not None:
             validity &= column.validity
@@ -262,6 +265,9 @@ def _column_through_arrow(values: Any, kind: DataType | None, what: str) -> Colu
     wanted = None if kind is None else type_to_arrow(kind)
     try:
         array = _arrow_array(values, wanted)
+        if (infinite := _made_infinite(values, array)) is not None:
+            msg = f"{infinite!r} does not fit"
+            raise ValueError(msg)  # as Arrow does of an integer
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         what = f"{what}, {kind}" if kind is not None else what
         remedy = "declare the type that its values have"
@@ -282,6 +288,20 @@ def _column_through_arrow(values: Any, kind: DataType | None, what: str) -> Colu
         # Arrow shares the memory of what it converts where it can, and that may still change.
         return Column(column.type, column.data.copy(), None, column.validity)
     return column
+
+
+def _made_infinite(values: Any, array: pa.Array | pa.ChunkedArray) -> Any | None:
+    """Return the first finite number that became infinite, as Arrow lets it in float16 and 32."""
+    if not (pa.types.is_float16(array.type) or pa.types.is_float32(array.type)):
+        return None
+    is_infinite = np.isinf(array.to_numpy(zero_copy_only=False))
+    if not is_infinite.any():
+        return None
+    for one in compress(values, is_infinite):
+        value = one.as_py() if isinstance(one, pa.Scalar) else one
+        if not math.isinf(value):
+            return value.item() if isinstance(value, np.generic) else value
+    return None
 
 
 def _beyond(values: Any, kind: DataType | None) -> int | None:

@@ -211,6 +211,29 @@ def test_values_of_another_kind_are_refused_in_learnt_columns(what):
     assert str(error.value).startswith(f"column 'x', {kind}: {reason}")
 
 
+MAKERS = {
+    "a list": list,
+    "numpy": np.array,
+    "Arrow": pa.array,
+    "pandas": lambda values: pd.Series(values, index=["a", "b", "c"]),
+}
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32"])
+@pytest.mark.parametrize("by", MAKERS)
+def test_a_number_beyond_the_range_of_floats_is_refused_and_an_infinite_one_is_not(by, kind):
+    make = MAKERS[by]
+    assert Column.of(make([1.5, np.inf, -np.inf]), kind).to_pylist() == [1.5, np.inf, -np.inf]
+    with pytest.raises(InputError, match=rf"^a column, {kind}: -1e\+39 does not fit"):
+        Column.of(make([1.5, np.inf, -1e39]), kind)
+
+
+def test_what_is_masked_need_not_fit():
+    for hidden, kind in (1e39, "float32"), (300, "int8"):
+        values = np.ma.masked_array([hidden, 2], [True, False])
+        assert Column.of(values, kind).to_pylist() == [None, 2]
+
+
 def test_a_zone_that_tells_no_offset_is_none():
     """Python says of such datetimes what it says of those without a zone."""
     value = NOON.replace(tzinfo=NoZone())
