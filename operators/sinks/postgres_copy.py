@@ -123,11 +123,16 @@ def _shifted(pc: Any, numbers: pa.Array, shift: int, name: str) -> pa.Array:
 
     from ...configs.errors import OutputError
 
+    cause: pa.ArrowException | None = None
     try:
-        return pc.subtract_checked(numbers, pa.scalar(shift, numbers.type))
+        shifted = pc.subtract_checked(numbers, pa.scalar(shift, numbers.type))
+        least = pc.min(shifted).as_py()
+        if least is None or least > -(2 ** (numbers.type.bit_width - 1)):  # that is -infinity
+            return shifted
     except pa.ArrowException as error:
-        msg = f"column {name!r} has a time that Postgres does not have; leave such rows out"
-        raise OutputError(msg) from error
+        cause = error
+    msg = f"column {name!r} has a time that Postgres does not have; leave such rows out"
+    raise OutputError(msg) from cause
 
 
 def _interval(column: pa.Array, name: str) -> list[pa.Array]:

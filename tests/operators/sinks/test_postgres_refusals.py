@@ -51,6 +51,9 @@ def _refused_login(dsn: str) -> None:
     )
 
 
+FIRST = 10_957 - 2**31
+"""In days since 1970: the least number of days since 2000."""
+
 REFUSED: dict[str, tuple[Callable[[str], object], str]] = {
     "a server that is not there": (
         lambda dsn: postgres("host=/nowhere password=secret", "t").prepare("t", bounded=True),
@@ -121,6 +124,17 @@ REFUSED: dict[str, tuple[Callable[[str], object], str]] = {
         lambda dsn: write_all(
             postgres(dsn, "t"),
             [Batch.from_arrow(pa.record_batch({"x": pa.array([-(2**63)], pa.timestamp("us"))}))],
+        ),
+        "column 'x' has a time that Postgres does not have",
+    ),
+    "a day that Postgres takes for -infinity": (
+        lambda dsn: write_all(
+            postgres(dsn, "t"),
+            [
+                Batch.from_arrow(
+                    pa.record_batch({"x": pa.array([FIRST], pa.int32()).view("date32")})
+                )
+            ],
         ),
         "column 'x' has a time that Postgres does not have",
     ),
