@@ -108,6 +108,17 @@ def test_dictionaries_and_views_come_as_their_values(tmp_path: Path) -> None:
     assert rows_of(source) == table.to_pylist()
 
 
+def test_files_may_differ_in_the_offsets_of_their_texts(tmp_path: Path) -> None:
+    """As pandas, Polars and Spark write the same column."""
+    first = pa.table({"t": ["x", None], "b": pa.array([b"1", b"2"], pa.large_binary())})
+    wide = pa.table({"t": pa.array(["y"], pa.large_string()), "b": [b"3"]})
+    pq.write_table(first, tmp_path / "a.parquet")
+    pq.write_table(wide, tmp_path / "b.parquet")
+    source = sources.parquet(tmp_path)
+    assert str(source.schema()) == "t: string, b: large_binary"
+    assert rows_of(source) == first.to_pylist() + wide.to_pylist()
+
+
 def test_required_columns_are_read_as_nullable(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
     pq.write_table(pa.table({"id": [1]}, schema=schema), tmp_path / "a.parquet")
