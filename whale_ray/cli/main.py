@@ -147,8 +147,12 @@ def _report_unprintable(error: OSError) -> int:
 
 
 def _escape_unencodable_output() -> None:
-    """Escape characters that stdout cannot encode, as stderr does, instead of failing."""
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+    """Escape characters that stdout cannot encode, as stderr does, instead of failing.
+
+    In the locales C and POSIX, Python's own handler is `surrogateescape`, which fails, too.
+    """
+    failing = ("strict", "surrogateescape")
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in failing:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 

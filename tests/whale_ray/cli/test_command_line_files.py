@@ -51,8 +51,11 @@ def test_a_file_with_none_or_several(code: str, told: str, capsys: Any) -> None:
     assert capsys.readouterr().err == f"whale-ray: {told}\n"
 
 
-def test_rows_that_the_terminal_cannot_show_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])  # the latter in the locale C
+def test_rows_that_the_terminal_cannot_show_are_escaped(
+    errors: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors=errors)
     monkeypatch.setattr(sys, "stdout", stream)
     Path("arrows.py").write_text(f"{BUILD.replace('i}', 'chr(8592 + i)}')}\nmine = build('a')\n")
     assert main(["run", "arrows.py", "--on", "inline"]) == 0
