@@ -105,7 +105,7 @@ def batch_of_rows(
         names = schema.names
     by_name = learnt or isinstance(first, Mapping)
     keys: Sequence[Any] = names if by_name else range(len(names))
-    values = _transposed(rows, keys, names)
+    values = _transposed(rows, keys, names, None if learnt else schema)
     kinds = [None] * len(names) if schema is None else [one.type for one in schema]
     columns = [
         _column_of_rows(one, kind, f"column {name!r}", learnt)
@@ -117,7 +117,9 @@ def batch_of_rows(
     return Batch(schema, columns, len(rows))
 
 
-def _transposed(rows: Sequence[Any], keys: Sequence[Any], names: Sequence[str]) -> list[list[Any]]:
+def _transposed(
+    rows: Sequence[Any], keys: Sequence[Any], names: Sequence[str], declared: Schema | None
+) -> list[list[Any]]:
     """Return the values by column; rows are mappings by name or tuples by position."""
     try:
         values = [list(map(operator.itemgetter(key), rows)) for key in keys]
@@ -125,9 +127,9 @@ def _transposed(rows: Sequence[Any], keys: Sequence[Any], names: Sequence[str]) 
         if isinstance(keys, range) and not classes_of(rows).isdisjoint(_TEXTS):
             raise TypeError
     except (KeyError, IndexError, TypeError):
-        raise InputError(_odd_row(rows, names)) from None
+        raise InputError(_odd_row(rows, names, declared)) from None
     if widths != {len(names)}:
-        raise InputError(_odd_row(rows, names))
+        raise InputError(_odd_row(rows, names, declared))
     return values
 
 
@@ -376,7 +378,7 @@ def _check_names(columns: Mapping[str, Any], schema: Schema, what: str) -> None:
         raise InputError(msg)
 
 
-def _odd_row(rows: Sequence[Any], names: Sequence[str]) -> str:
+def _odd_row(rows: Sequence[Any], names: Sequence[str], declared: Schema | None) -> str:
     for index, row in enumerate(rows):
         if isinstance(row, Mapping):
             if other := [name for name in row if not isinstance(name, str)]:
@@ -385,6 +387,8 @@ def _odd_row(rows: Sequence[Any], names: Sequence[str]) -> str:
             unknown = [name for name in row if name not in names]
             if missing:
                 return f"row {index} lacks column {missing[0]!r}; give None where there is no value"
+            if unknown and declared is not None:
+                return f"row {index} has column {unknown[0]!r}, not in the schema [{declared}]"
             if unknown:
                 return f"row {index} has column {unknown[0]!r}, the others do not; declare a schema"
         elif isinstance(row, _TEXTS) or not hasattr(row, "__len__"):

@@ -175,6 +175,10 @@ CASES = {
         lambda: Batch.from_rows([{"a": 1}, {"a": 2, "b": "x"}]),
         "row 1 has column 'b', the others do not; declare a schema",
     ),
+    "a row with more than its schema": (
+        lambda: Batch.from_rows([{"a": 1, "b": "x", "c": 2}], TWO),
+        "row 0 has column 'c', not in the schema [a: int64, b: string]",
+    ),
     "a tuple too short": (
         lambda: Batch.from_rows([(1, "x"), (2,)], TWO),
         "row 1 has 1 values for 2 columns: a, b",
