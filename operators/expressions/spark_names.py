@@ -34,6 +34,8 @@ RENAMED: tuple[tuple[str, str], ...] = (
     ("F.col, F.lit, F.when", "whale.col, whale.lit, whale.when"),
     ("F.upper(…), F.year(…), …", "whale.functions.upper(…), whale.functions.year(…), …"),
     ("df.select(…), df.filter(…)", "stream.select(…), stream.filter(…)"),
+    ("df.select('*', …)", "stream.with_column('name', …): all columns, and one more"),
+    ("df.where(…), df.groupBy(…)", "stream.filter(…), stream.group_by(…)"),
     ("df.withColumn(…)", "stream.with_column(…)"),
     *((f"column.{spark}(…)", f"column.{here}(…)") for spark, here in CAMEL_CASE.items()),
     ("F.window(…), F.session_window(…)", "whale.window(…), whale.session_window(…)"),

@@ -271,6 +271,11 @@ MISTAKES: dict[str, tuple[Callable[[Rig], object], str]] = {
         lambda rig: rig.fixes.select(id="m"),
         "operator 'm': select needs at least one column: select('vehicle_id', …)",
     ),
+    "a select of all columns": (
+        lambda rig: rig.fixes.select("*", id="m"),
+        "operator 'm': select has no '*': name the columns, or add one to all that there are by"
+        " with_column('name', …)",
+    ),
     "a select of a number": (
         lambda rig: rig.fixes.select(3, id="m"),
         "operator 'm': select takes column names and expressions, not 3",

@@ -95,6 +95,12 @@ def select_transform(
                 operator_id,
                 f"select takes column names and expressions, not {describe_value(column)}",
             )
+        if isinstance(column, str) and column == "*":
+            raise mistake(
+                operator_id,
+                "select has no '*': name the columns, or add one to all that there are by "
+                "with_column('name', …)",
+            )
         expressions.append(col(column) if isinstance(column, str) else column)
     names = [expression.output_name for expression in expressions]
     twice = next((name for name in names if names.count(name) > 1), None)
