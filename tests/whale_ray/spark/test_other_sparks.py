@@ -80,6 +80,7 @@ import ray, raydp
 import whale_ray as whale
 from whale_ray.errors import UsageError
 from whale_ray.spark import JAVA_OPTION_KEYS, JAVA_OPTIONS, stop_session, use_java
+from whale_ray.spark.java import QUICK_START_OPTIONS
 
 def topology(frame):
     made = whale.Topology("users")
@@ -88,9 +89,12 @@ def topology(frame):
     return made
 
 use_java()
-ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+# An executor and a worker: Ray starts a process for each processor, whether it is used or not.
+ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
 facts = {}
 configs = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+# Three Javas start, beside other tests: Java's second compiler would double the processor time.
+configs |= dict.fromkeys(JAVA_OPTION_KEYS, " ".join(QUICK_START_OPTIONS))
 """
 
 
@@ -99,7 +103,7 @@ def test_a_users_own_spark_on_ray_is_joined_and_left_alone() -> None:
     told = told_by(
         USERS_OWN
         + """
-configs |= dict.fromkeys(JAVA_OPTION_KEYS, " ".join(JAVA_OPTIONS))
+configs |= dict.fromkeys(JAVA_OPTION_KEYS, " ".join([*JAVA_OPTIONS, *QUICK_START_OPTIONS]))
 spark = raydp.init_spark("flagged", 1, 1, "512m", configs=configs)
 job = whale.submit(topology(spark.range(10)), workers=1)
 facts["sum"] = job.results("out").to_spark().selectExpr("sum(id)").collect()[0][0]
