@@ -22,6 +22,7 @@ from ..operators.sources.base import Source, SourceReader
 from ..ray_bridge.blocks import FileSource, ObjectRefs, ObjectSource
 from ..ray_bridge.dataset import quiet_ray_data
 from ..ray_bridge.folders import new_folder
+from .interrupts import ended_by_interrupt
 from .java_errors import reason_of
 from .session import RowTransfer, adopt_session, check_same_host
 from .types import columns_of
@@ -99,9 +100,10 @@ class SparkSource(Source):
             ResourceError: Ray has no free processor for the transfer.
         """
         transfer = adopt_session(self.frame.sparkSession)
-        if cluster and transfer is RowTransfer.OBJECTS:
-            return _as_objects(self.frame, self.schema(), self.describe())
-        return _as_files(self.frame, self.schema(), self.describe())
+        with ended_by_interrupt(self.frame.sparkSession):
+            if cluster and transfer is RowTransfer.OBJECTS:
+                return _as_objects(self.frame, self.schema(), self.describe())
+            return _as_files(self.frame, self.schema(), self.describe())
 
     def resumption(self) -> str:
         """Return that the source of its partitions seeks."""

@@ -6,7 +6,10 @@ import datetime as dt
 import json
 import os
 import pickle
+import signal
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import whale_ray as whale
+from tests.runs import rest
 from tests.whale_ray.applications.ride_hailing.test_ride_hailing_runs import (
     RideFiles,
     assert_equal_answers,
@@ -49,6 +53,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.long]
 
 
 WAYS = pytest.mark.parametrize("cluster", [True, False], ids=["objects", "files"])
+JOBS_TIMEOUT_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +70,34 @@ def read(frame: Any, cluster: bool) -> pa.Table:
     table = table_of(source)
     source.release()
     return table
+
+
+def jobs_until(spark: Any, wanted: bool) -> bool:
+    """Return whether Spark has jobs, once that is as wanted or a time is over."""
+    tracker = spark.sparkContext.statusTracker()
+    until = time.monotonic() + JOBS_TIMEOUT_S
+    while (has := bool(tracker.getActiveJobsIds())) != wanted and time.monotonic() < until:
+        rest()
+    return has
+
+
+@WAYS
+def test_an_interrupt_ends_the_query_that_is_evaluated(spark: Any, cluster: bool) -> None:
+    """Else the next query waits for its cores."""
+    main = threading.get_ident()
+
+    def interrupt() -> None:
+        if jobs_until(spark, wanted=True):
+            signal.pthread_kill(main, signal.SIGINT)
+
+    endless = spark.range(1 << 60).where("id < 0")
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        read(endless, cluster)
+    thread.join()
+    assert not jobs_until(spark, wanted=False)
+    assert read(spark.range(3), cluster).num_rows == 3
 
 
 def told_by_spark(frame: Any) -> dict[str, list[str | None]]:
