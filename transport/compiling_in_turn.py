@@ -24,7 +24,7 @@ from zlib import crc32
 
 from numba.core.compiler_lock import global_compiler_lock
 
-from .clock import Clock, SystemClock
+from .clock import SystemClock
 
 __all__ = ["compile_in_turn"]
 
@@ -44,20 +44,19 @@ class _Turn(threading.local):
 _turn = _Turn()
 
 
-def compile_in_turn(dispatcher: Any, clock: Clock | None = None) -> None:
+def compile_in_turn(dispatcher: Any) -> None:
     """Let other processes wait while this one compiles a dispatcher's function, and vice versa."""
     cache: Any = getattr(dispatcher, "_cache", None)
     if not hasattr(cache, "_cache_file"):
         return
     look, compile_version = cache.load_overload, dispatcher.compile
     at = crc32(cache._cache_file._index_name.encode()) % _BYTES
-    waits = clock or SystemClock()
 
     def looks(signature: object, target: object) -> object:
         found = look(signature, target)
         if found is not None or _turn.depth != 1 or _turn.locked is not None:
             return found
-        _turn.locked = _lock(cache.cache_path, at, waits)
+        _turn.locked = _lock(cache.cache_path, at)
         return None if _turn.locked is None else look(signature, target)
 
     def compiles(signature: object) -> Any:
@@ -74,7 +73,7 @@ def compile_in_turn(dispatcher: Any, clock: Clock | None = None) -> None:
     cache.load_overload, dispatcher.compile = looks, compiles
 
 
-def _lock(folder: str, at: int, clock: Clock) -> int | None:
+def _lock(folder: str, at: int) -> int | None:
     """Return the file in which a byte is locked now; None if there is none, or after a long wait.
 
     It may hold nothing: a byte beyond the end can be locked, too.
@@ -84,6 +83,7 @@ def _lock(folder: str, at: int, clock: Clock) -> int | None:
         file = os.open(os.path.join(folder, _FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
         return None
+    clock = SystemClock()
     until_ns = clock.monotonic_ns() + WAIT_MAX_NS
     with suppress(OSError):  # the file system has no locks
         while clock.monotonic_ns() < until_ns:

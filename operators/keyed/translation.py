@@ -100,7 +100,6 @@ class _Translator(ast.NodeTransformer):
         self._declared = declared
         self._found = Translation()
         self._loops = 0
-        self._computed: set[str] = set()
 
     def run(self) -> Translation:
         definition = self._definition()

@@ -39,7 +39,7 @@ class GroupLookup:
     """
 
     def __init__(self, keys: Schema, stores: SliceStores) -> None:
-        self._keys, self._stores = keys, stores
+        self._stores = stores
         self._cache, self._combiner = SlotCache(keys), BatchCombiner(keys)
 
     def slots(self, slices: Int64s, hashes: Hashes, keys: Batch) -> Int64s:

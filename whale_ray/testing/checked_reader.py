@@ -31,7 +31,6 @@ class CheckedReader:
         parallelism: int,
         positions: Sequence[Position] | None = None,
     ) -> None:
-        self._source = source
         self._name = type(source).__name__
         self._clock = VirtualClock()
         context = instance_context(instance, parallelism, clock=self._clock)

@@ -55,6 +55,7 @@ _RING_BYTES: Final = 4 << 20
 _STREAM: Final = 1
 _PEER: Final = "peer"
 _NUMBER: Final = 0
+_STREAMS: Final = 4
 """Of the child's subscription."""
 _clock_ns = perf_counter_ns  # itself: one more call would be measured
 _numbers = count_up()
@@ -192,7 +193,7 @@ class Writes:
 class WholeLink:
     """Two hosts in one process, and several streams from one to the other."""
 
-    def __init__(self, data: Data, streams: int = 4) -> None:
+    def __init__(self, data: Data) -> None:
         """Connect them."""
         self._fabric = IdleFabric()
         device = Device(self._fabric.library, "idle")
@@ -207,7 +208,7 @@ class WholeLink:
             )
             for sock, dialled, resources in zip((parent, child), (False, True), both, strict=True)
         )
-        self._producers = [self._stream(number) for number in range(streams)]
+        self._producers = [self._stream(number) for number in range(_STREAMS)]
         self._consumers = [
             incoming.mirror.consumer(0) for incoming in self._hosts[1].incoming.values()
         ]
@@ -216,7 +217,7 @@ class WholeLink:
             (self._parent, self._child), self._hosts, (Role.CHILD, Role.PARENT), strict=True
         ):
             connection.establish(Link(hosts.peer(_PEER), role, times, 0), 0)
-        self.slices = BATCH * streams
+        self.slices = BATCH * _STREAMS
         """Of a batch."""
 
     def _stream(self, number: int) -> RingProducer:

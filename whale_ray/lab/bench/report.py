@@ -154,10 +154,10 @@ def median(values: Sequence[float]) -> float:
     return float(statistics.median(values))
 
 
-def processor_name(information: Path = Path("/proc/cpuinfo")) -> str:
+def processor_name() -> str:
     """Return the processor's name."""
     try:
-        lines = information.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         lines = []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

@@ -57,9 +57,6 @@ class _ScheduledReader(SourceReader):
         self._next = 0
         payload = Batch.from_pydict({"payload": [bytes(source.slice_bytes)]})
         self._payload = payload.column("payload")
-        numbers = Batch.from_pydict({name: np.zeros(1, np.int64) for name in ("n", "at", "cpu")})
-        self._schema = payload.with_column("n", numbers.column("n")).schema
-        self._template = numbers
 
     def read(self, max_rows: int) -> Batch | None:
         """Return the next slice if it is due."""

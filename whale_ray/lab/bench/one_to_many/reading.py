@@ -40,7 +40,7 @@ class ReadEveryByte(Process):
         self._sums: Words = np.zeros(len(context.instances), np.uint64)
         self._first = context.instances[0]
         # Instances are placed in blocks, so the worker's number follows from its first instance.
-        self._worker = worker = self._first * control_block.shape.workers // context.parallelism
+        worker = self._first * control_block.shape.workers // context.parallelism
         self._record = control_block.workers[worker]
         self._arrived, self._done = control_block.arrived[worker], control_block.done[worker]
         self._bins = control_block.bins[1 + worker]
