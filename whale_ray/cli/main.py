@@ -28,6 +28,7 @@ from ..configs.errors import (
     system_reason,
 )
 from ..configs.json_text import json_text
+from ..deployment.closed_streams import open_closed_streams
 from ..deployment.signals import exit_code_of_stop, interrupting_signals
 from . import (
     bench,
@@ -89,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words  # at any position, also among an application's own options
     words = [word for word in words if word != "--debug"]
-    _open_closed_streams()
+    open_closed_streams()
     _escape_unencodable_output()
     try:
         with interrupting_signals():
@@ -109,14 +110,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         code = _report(error)
     return exit_code_of_stop() if code == EXIT_INTERRUPTED else code
-
-
-def _open_closed_streams() -> None:
-    """Let what is printed be lost where a stream was closed (`>&-`): Python has None for it."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # as long as we live
-            setattr(sys, name, stream)
 
 
 def _can_print() -> bool:

@@ -37,6 +37,7 @@ import whale_ray
 
 from ...configs.errors import ResourceError
 from ...transport.clock import SystemClock
+from ..closed_streams import open_closed_descriptors, open_closed_streams
 from ..signals import leave_stops_to_the_controller, stops_deferred
 
 _MESSAGE_BYTES_MAX = 1 << 16
@@ -110,7 +111,7 @@ class ForkServer:
             OSError: it cannot start.
         """
         _check_pidfds()
-        _open_closed_descriptors()
+        open_closed_descriptors()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(_SEND_TIMEOUT_S)
         self._answers = select.poll()
@@ -373,26 +374,6 @@ def _check_pidfds() -> None:
         raise ResourceError(msg) from error
 
 
-def _open_closed_descriptors() -> None:
-    """Open `/dev/null` where a standard stream is closed, as a daemon's may be.
-
-    Else a socket would get its number, to which C code writes, and which the child's streams get.
-    """
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
-
-
-def _open_closed_streams() -> None:
-    """Give Python's streams a place where the driver's are closed, so that functions can print."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # as long as we live
-            setattr(sys, name, stream)
-
-
 def child_environment() -> dict[str, str]:
     """Return the driver's environment, with whale_ray importable as it is here."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(whale_ray.__file__)))
@@ -423,7 +404,7 @@ def load() -> None:
 def main(run: Callable[[int, int, str], None] | None = None) -> None:
     """Load everything, then serve: fork processes that call `run`, by default members of a job."""
     leave_stops_to_the_controller()
-    _open_closed_streams()
+    open_closed_streams()
     gc.disable()  # what is loaded stays: to look for garbage took a tenth of the time
     from .process_worker import run_member
 
