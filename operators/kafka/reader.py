@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...configs.errors import InputError
@@ -95,7 +94,7 @@ class KafkaReader(SourceReader):
         begins: Mapping[Partition, int],
         ends: Mapping[Partition, int] | None,
         context: InstanceContext,
-        ids: Mapping[str, str] = MappingProxyType({}),
+        ids: Mapping[str, str],
     ) -> None:
         import confluent_kafka
 

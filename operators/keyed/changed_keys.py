@@ -64,7 +64,7 @@ GONE = "#gone"
 class _Changes(ChangedRecords):
     """The records of keys that have changed."""
 
-    def __init__(self, sealed: SealedRecords, earlier: Sequence[_Changes] = ()) -> None:
+    def __init__(self, sealed: SealedRecords, earlier: Sequence[_Changes]) -> None:
         super().__init__(sealed, earlier)
         self._before = tuple(earlier)
         self._gone: Batch | None = None

@@ -155,7 +155,7 @@ class PostgresPart(CutOutput[None]):
         session: PostgresSession,
         stage: str,
         schema: pa.Schema,
-        before: Sequence[PostgresPart] = (),
+        before: Sequence[PostgresPart],
     ) -> None:
         super().__init__()
         self._session = session

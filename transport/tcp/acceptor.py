@@ -40,7 +40,7 @@ class Acceptor:
         secret: bytes,
         settings: TransportSettings,
         hosts: Collection[str] | None,
-        carriers: int = 0,
+        carriers: int,
     ) -> None:
         """Do not listen yet; `hosts` are the names that may connect, None for all of the job.
 

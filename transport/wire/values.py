@@ -42,7 +42,7 @@ _FIXED_TYPES: Final = {
 _UNITS = ("s", "ms", "us", "ns")
 
 
-def type_of_value(value: Any, what: str = "a column") -> DataType:
+def type_of_value(value: Any, what: str) -> DataType:
     """Return the type of a column with this first value; `what` names the column in messages.
 
     Raises:

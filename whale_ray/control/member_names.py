@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 class MemberNames:
-    """Names workers 0 … n − 1, followed by the relays; without `names`, all are workers."""
+    """Names workers 0 … n − 1, followed by the relays; if `names` is empty, all are workers."""
 
-    def __init__(self, workers: int, relays: int, names: tuple[str, ...] = ()) -> None:
+    def __init__(self, workers: int, relays: int, names: tuple[str, ...]) -> None:
         self._workers = workers
         self._names = names or tuple(f"worker {member}" for member in range(workers + relays))
 

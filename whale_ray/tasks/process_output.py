@@ -43,7 +43,7 @@ class ProcessOutput(Output):
         name: str = "",
         sides: Mapping[str, ProcessOutput] = _NO_SIDES,
         *,
-        bounded: bool = True,
+        bounded: bool,
     ) -> None:
         self._downstream = downstream
         self._metrics = metrics

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from ..plan.physical import Edge, PhysicalPlan
 from ..plan.streams import CustomStream, RingSpec
@@ -26,7 +25,7 @@ class ReaderBuilder:
         plan: PhysicalPlan,
         attempt: int,
         tasks: Sequence[StageTask],
-        epochs: Mapping[int, StageEpochs] = MappingProxyType({}),
+        epochs: Mapping[int, StageEpochs],
     ) -> None:
         self._plan = plan
         self._attempt = attempt

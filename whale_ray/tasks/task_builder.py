@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from ..configs.errors import InputError, UsageError, WhaleError
@@ -72,7 +71,7 @@ class TaskBuilder:
         clock: Clock,
         out_rings: Mapping[int, Sequence[OutRing]],
         state_budget: StateBudget,
-        restored: Mapping[str, Sequence[OperatorSnapshot]] = MappingProxyType({}),
+        restored: Mapping[str, Sequence[OperatorSnapshot]],
     ) -> None:
         self._assignment = assignment
         self._plan: PhysicalPlan = assignment.plan

@@ -21,7 +21,7 @@ OPERATORS_MAX = 10_000
 class Registry:
     """The operators that a topology and its streams share."""
 
-    def __init__(self, name: str, transport: Transport | None = None) -> None:
+    def __init__(self, name: str, transport: Transport | None) -> None:
         self.name = name
         self.transport = transport
         self._nodes: dict[str, OperatorNode] = {}

@@ -32,9 +32,7 @@ class AuctionSite:
         parallelism: the number of instances of stateful operators; None is one per worker.
     """
 
-    def __init__(
-        self, topology: Topology, source_of: SourceOf, parallelism: int | None = None
-    ) -> None:
+    def __init__(self, topology: Topology, source_of: SourceOf, parallelism: int | None) -> None:
         self._topology = topology
         self._source_of = source_of
         self.parallelism = parallelism
