@@ -355,8 +355,9 @@ def resume(
         return resumed_assignment(begun, point, manifest.lineage)
 
     options = RayOptions(address, detach, queue, runtime_env)
-    check_where(on or ran_on, (), options)
-    if (on or ran_on) == "processes":
+    on = on or ran_on
+    check_where(on, (), options)
+    if on == "processes":
         return start_on_processes(assign(settings, ()))
     return start_on_ray(logical, settings, workers, options, assign)
 

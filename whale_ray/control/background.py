@@ -9,6 +9,7 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic, TypeVar
 
 from ..configs.errors import OutputError
@@ -121,7 +122,7 @@ class Background(Generic[T]):
             try:
                 result = call()
             except BaseException as error:  # noqa: BLE001  # whatever a user's sink raises
-                self._put(kind, number, failed, error)
+                self._results.put((kind, number, partial(failed, error)))
             else:
                 self._results.put((kind, number, lambda: result))
             if awaited:
@@ -186,12 +187,3 @@ class Background(Generic[T]):
     def _is_running(self, kind: str) -> bool:
         thread = self._threads.get(kind)
         return thread is not None and thread.is_alive()
-
-    def _put(
-        self,
-        kind: str,
-        number: int,
-        failed: Callable[[BaseException], T],
-        error: BaseException,
-    ) -> None:
-        self._results.put((kind, number, lambda: failed(error)))
