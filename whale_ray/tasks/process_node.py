@@ -37,7 +37,7 @@ class ProcessNode(Node):
 
     `outputs` is what follows each of its outputs. `buffer` is None where rows are handed over as
     they arrive. `remake` makes another object of the process, `groupings` are those of its inputs,
-    and `checkpoints` says whether the job has any.
+    by port, and `checkpoints` says whether the job has any.
     """
 
     def __init__(
@@ -47,7 +47,6 @@ class ProcessNode(Node):
         process: Process | CoProcess,
         outputs: Sequence[Downstream],
         buffer: EventTimeBuffer | None,
-        ports: int,
         needs_times: bool,
         bounded: bool,
         *,
@@ -60,7 +59,8 @@ class ProcessNode(Node):
         self._downstream = outputs[MAIN] if len(outputs) == 1 else FanOut(outputs)
         self._buffer = buffer
         self.keeps_views = buffer is not None
-        self._empty: list[Batch | None] = [None] * ports
+        self._groupings = tuple(groupings)
+        self._empty: list[Batch | None] = [None] * len(groupings)
         self._passed_on_ns = WATERMARK_NONE
         self._idle = False
         self._portions: Iterator[None] | None = None
@@ -74,7 +74,6 @@ class ProcessNode(Node):
         self._one_by_one = process.one_by_one and buffer is None
         base = Process if isinstance(process, Process) else CoProcess
         self.is_polled = type(process).deadline_ns is not base.deadline_ns
-        self._groupings = tuple(groupings)
         with self.guard():
             call_method(process.open, context)
             self._state = ProcessState(process, context, remake, checkpoints=checkpoints)

@@ -24,26 +24,25 @@ BLOCKED_POLL_NS = 1_000_000
 
 
 class StageTask:
-    """A stage as one producer: `source` is the id under which it sends, `instances` what it serves.
+    """A stage as one producer, which serves `instances` and sends under the number of the first.
 
-    `inputs` are the (edge id, producer id) pairs that feed its head; `late` handles rows of those
-    that were idle, if any can be. `side_inputs` are those of its operators, by operator and port.
+    `inputs` are the (edge id, producer id) pairs that feed its head; `inputs_behind` handles rows
+    that the watermark may have passed, if any can be. `side_inputs` are those of its operators, by
+    operator and port.
     """
 
     def __init__(
         self,
         stage: Stage,
-        source: int,
         instances: tuple[int, ...],
         head: Node,
         nodes: Sequence[Node],
         writers: Sequence[EdgeWriter],
         inputs: Iterable[tuple[int, int]],
-        late: InputsBehind | None = None,
+        inputs_behind: InputsBehind | None = None,
         side_inputs: Mapping[tuple[str, int], SideInput] = MappingProxyType({}),
     ) -> None:
         self.stage = stage
-        self.source = source
         self.instances = instances
         self.nodes = tuple(nodes)
         self.writers = tuple(writers)
@@ -55,7 +54,7 @@ class StageTask:
         self._unfed = False
         self._restored = False
         self._null_keys: dict[str, int] = {}
-        self._late = late
+        self._inputs_behind = inputs_behind
         self._may_idle = self._idle = False
         self._has_risen = False  # the watermark of all inputs, since the head was told
         self._keep_views = tuple(node for node in self.nodes if node.keeps_views)
@@ -117,15 +116,15 @@ class StageTask:
 
     def deliver(self, port: int, source: int, batch: Batch) -> None:
         """Hand rows from producer `source` to the head, unless none of them is left."""
-        if self._late is not None:
-            batch = self._late.take(port, source, batch, self._watermarks)
+        if self._inputs_behind is not None:
+            batch = self._inputs_behind.take(port, source, batch, self._watermarks)
         if batch.num_rows:
             self._head.accept(port, source, batch)
 
     def deliver_to(self, instance: int, port: int, source: int, batch: Batch) -> None:
         """Hand the head rows that one instance got in a message of its own (`Node.accept_for`)."""
-        if self._late is not None:
-            batch = self._late.take(port, source, batch, self._watermarks)
+        if self._inputs_behind is not None:
+            batch = self._inputs_behind.take(port, source, batch, self._watermarks)
         if batch.num_rows:
             self._head.accept_for(instance, port, source, batch)
 

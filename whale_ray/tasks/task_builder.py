@@ -234,14 +234,13 @@ class TaskBuilder:
     ) -> ProcessNode:
         """Make a process or co-process and open it."""
         runtime = self._settings.runtime
-        ports = len(node.inputs)  # a union is one of them
         remake = partial(make_process, cast("type[CoProcess]", node.payload), node.outputs)
         with naming_user_errors(context):
             process = remake()
         buffer = None
         if node.event_time_order:
             buffer = EventTimeBuffer(
-                ports,
+                len(node.inputs),  # a union is one of them
                 runtime.order_buffer_bytes,
                 lambda: SpillFile(node.id, runtime.spill_bytes_max, runtime.spill_directory),
             )
@@ -255,7 +254,6 @@ class TaskBuilder:
             process,
             outputs,
             buffer,
-            ports,
             needs_times,
             bounded,
             remake=remake,
@@ -363,10 +361,8 @@ class _TaskAssembly:
         nodes = sorted(self._nodes, key=lambda node: order[node.context.operator_id])
         if any(isinstance(node, TransformNode | TableJoinNode | PartialNode) for node in nodes):
             self._compile(nodes)
-        source = self._instances[0]
         return StageTask(
             self._stage,
-            source,
             self._instances,
             head,
             nodes,

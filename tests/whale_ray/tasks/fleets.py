@@ -151,7 +151,6 @@ class Fleet:
             process,
             outputs,
             buffer,
-            self._ports,
             needs_times=True,
             bounded=True,
             remake=self._make,
@@ -160,7 +159,7 @@ class Fleet:
         )
         inputs = [(port, source) for port in range(self._ports) for source in range(SOURCES)]
         stage = Stage(0, ("op",), parallelism, (0,) * parallelism, False, {})
-        task = StageTask(stage, instances[0], instances, node, [node], [], inputs)
+        task = StageTask(stage, instances, node, [node], [], inputs)
         if restored:
             task.restore(restored)
         task.begin(Board())

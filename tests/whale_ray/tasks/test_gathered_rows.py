@@ -8,6 +8,7 @@ from typing import Any
 from unittest import mock
 
 import whale_ray as whale
+from whale_ray.operators.groupings import Global
 from whale_ray.tasks.gathered_rows import GatheredRows
 from whale_ray.tasks.process_node import ProcessNode
 from whale_ray.testing import VirtualClock, instance_context
@@ -110,7 +111,15 @@ def test_rows_and_watermark_that_were_gathered_come_before_a_marker_an_idle_inpu
     told, clock = Told(), SlowOnDisk.clock
     context = replace(instance_context(clock=clock), keys=(("n",),))
     node = ProcessNode(
-        context, 0, SlowOnDisk(), [told], None, 1, False, True, remake=SlowOnDisk, groupings=()
+        context,
+        0,
+        SlowOnDisk(),
+        [told],
+        None,
+        False,
+        True,
+        remake=SlowOnDisk,
+        groupings=(Global(),),
     )
 
     def gathered(number: int) -> list[Any]:
@@ -145,7 +154,7 @@ def node_of(process: SlowOnDisk, told: Told) -> ProcessNode:
     """Return the node of a process whose first rows have come, so that the next are gathered."""
     context = replace(instance_context(clock=SlowOnDisk.clock), keys=(("n",),))
     node = ProcessNode(
-        context, 0, process, [told], None, 1, False, True, remake=SlowOnDisk, groupings=()
+        context, 0, process, [told], None, False, True, remake=SlowOnDisk, groupings=(Global(),)
     )
     node.accept(0, 0, rows(0))
     node.accept(0, 0, rows(1))
@@ -209,7 +218,15 @@ def test_rows_of_other_columns_are_not_joined_with_those_that_wait() -> None:
     told = Told()
     context = replace(instance_context(clock=SlowOnDisk.clock), keys=(("n",),))
     node = ProcessNode(
-        context, 0, SlowOnDisk(), [told], None, 1, False, True, remake=SlowOnDisk, groupings=()
+        context,
+        0,
+        SlowOnDisk(),
+        [told],
+        None,
+        False,
+        True,
+        remake=SlowOnDisk,
+        groupings=(Global(),),
     )
     node.accept(0, 0, rows(0))  # the first is not gathered
     node.accept(0, 0, rows(1))

@@ -38,7 +38,7 @@ def task_of(node: Node, inputs: Sequence[tuple[int, int]] = ((0, 0),), **more: A
     name = node.context.operator_id
     stage = Stage(0, (name,), node.context.parallelism, (0,), False, {})
     takes = inputs if node.takes_input else ()
-    return StageTask(stage, 0, node.context.instances, node, [node], [], takes, **more)
+    return StageTask(stage, node.context.instances, node, [node], [], takes, **more)
 
 
 def kept(task: StageTask) -> list[OperatorSnapshot]:

@@ -10,6 +10,7 @@ import pytest
 
 import whale_ray as whale
 from whale_ray.operators import portions
+from whale_ray.operators.groupings import Global
 from whale_ray.operators.joins.asof_join import AsOfJoin
 from whale_ray.operators.joins.interval import TimeInterval
 from whale_ray.operators.joins.join import Join
@@ -101,14 +102,14 @@ def waiting(join: Any) -> tuple[StageTask, Narrow]:
     context = instance_context(operator_id="join")
     sink: Any = Narrow()
     unread = [Narrow(), Narrow()]  # of late rows
-    more: dict[str, Any] = {"remake": join, "groupings": ()}
+    more: dict[str, Any] = {"remake": join, "groupings": (Global(), Global())}
     buffer = None
     if isinstance(join, AsOfJoin):
         spill = SpillFile("join", 1 << 30)
         buffer = EventTimeBuffer(2, 1 << 30, lambda: spill)
-    node = ProcessNode(context, 0, join(), [sink, *unread], buffer, 2, True, True, **more)
+    node = ProcessNode(context, 0, join(), [sink, *unread], buffer, True, True, **more)
     stage = Stage(0, ("join",), 1, (0,), False, {})
-    task = StageTask(stage, 0, (0,), node, [node], [sink], [(0, 0), (1, 0)])
+    task = StageTask(stage, (0,), node, [node], [sink], [(0, 0), (1, 0)])
     numbers = np.arange(ROWS)
     left = Batch.from_pydict({"key": numbers, "n": numbers}, LEFT).with_times(numbers)
     right = Batch.from_pydict({"key": np.arange(9), "m": np.arange(9)}, RIGHT)
@@ -199,11 +200,11 @@ def test_windows_emit_in_portions_before_a_second_watermark_and_a_marker(
     monkeypatch.setattr(portions, "_PORTION_ROWS", PORTION_ROWS)
     asked, sink = WINDOWS[name], Narrow()
     outputs: list[Any] = [sink, Narrow()]
-    more: dict[str, Any] = {"remake": asked, "groupings": ()}
+    more: dict[str, Any] = {"remake": asked, "groupings": (Global(),)}
     context = instance_context(operator_id="windows")
-    node = ProcessNode(context, 0, asked(), outputs, None, 1, True, True, **more)
+    node = ProcessNode(context, 0, asked(), outputs, None, True, True, **more)
     stage = Stage(0, ("windows",), 1, (0,), False, {})
-    task = StageTask(stage, 0, (0,), node, [node], outputs[:1], [(0, 0), (0, 1)])
+    task = StageTask(stage, (0,), node, [node], outputs[:1], [(0, 0), (0, 1)])
     numbers = np.arange(ROWS)
     batch = Batch.from_pydict({"key": numbers, "n": numbers}, LEFT)
     task.deliver(0, 0, batch.with_times(numbers))

@@ -17,6 +17,7 @@ import numpy as np
 
 from .... import functions
 from .... import state as declared
+from ....operators.groupings import Global
 from ....operators.keyed.keyed_process import KeyedProcess, compiled
 from ....operators.windows.aggregate_windows import AggregateWindows
 from ....operators.windows.aggregation import Aggregation
@@ -99,11 +100,10 @@ class _EachRow:
             _CountedByKey(),
             [FanOut(())],
             None,
-            1,
             False,
             True,
             remake=_CountedByKey,
-            groupings=(),
+            groupings=(Global(),),
         )
         self._budget = budget
 
