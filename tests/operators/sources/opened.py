@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import pytest
+
 from whale_ray.operators.sources.base import Source
 from whale_ray.testing import VirtualClock, instance_context, read_all
 
@@ -13,6 +15,13 @@ from whale_ray.testing import VirtualClock, instance_context, read_all
 def rows_of(source: Source, instance: int = 0, parallelism: int = 1) -> list[dict[str, Any]]:
     batches = read_all(source, instance, parallelism)
     return [row for batch in batches for row in batch.to_pylist()]
+
+
+def message_of(error: type[Exception], source: Source) -> str:
+    """Return the message of the error with which reading a source fails."""
+    with pytest.raises(error) as caught:
+        list(read_all(source))
+    return str(caught.value)
 
 
 class Opened:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.operators.sources.opened import rows_of
+from tests.operators.sources.opened import message_of, rows_of
 from whale_ray.configs.errors import BadRowError, InputError, UsageError
 from whale_ray.operators import sources
-from whale_ray.testing import instance_context, read_all
+from whale_ray.testing import instance_context
 
 GPS = "vehicle_id,event_time,lat\na,2008-05-31 07:00:00.5,37.5\n,2008-05-31 07:00:01,\n"
 
@@ -88,12 +88,6 @@ def test_files_are_dealt_out_whole(tmp_path: Path) -> None:
 def test_a_header_alone_has_no_rows(tmp_path: Path) -> None:
     path = put(tmp_path / "a.csv", "x,y\n")
     assert rows_of(sources.csv(path, schema={"x": "int64", "y": "string"})) == []
-
-
-def message_of(error: type[Exception], source: sources.Source) -> str:
-    with pytest.raises(error) as caught:
-        list(read_all(source))
-    return str(caught.value)
 
 
 BAD = "id,x\n1,5\n2,abc\n3,7,9\n4,8\n"

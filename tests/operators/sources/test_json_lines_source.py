@@ -12,22 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.operators.sources.opened import rows_of
+from tests.operators.sources.opened import message_of, rows_of
 from whale_ray.configs.errors import BadRowError, InputError
 from whale_ray.operators import sources
-from whale_ray.testing import instance_context, read_all
+from whale_ray.testing import instance_context
 
 
 def put(path: Path, *lines: Any) -> Path:
     texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
     path.write_text("".join(f"{text}\n" for text in texts))
     return path
-
-
-def message_of(error: type[Exception], source: sources.Source) -> str:
-    with pytest.raises(error) as caught:
-        list(read_all(source))
-    return str(caught.value)
 
 
 VALUES = st.fixed_dictionaries(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import math
 from collections import defaultdict
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import whale_ray as whale
+from tests.whale_ray.api.opened_processes import Unread, opened
 from whale_ray import state
 from whale_ray.errors import InputError, UsageError
-from whale_ray.testing import instance_context
 from whale_ray.transport.wire.batch import Batch
 
 
@@ -61,18 +60,8 @@ rows_of_actions = st.lists(
 
 
 def feed(process: Any, rows: list[dict[str, Any]]) -> None:
-    process.on_batch(Batch.from_rows(rows), _Out())
+    process.on_batch(Batch.from_rows(rows), Unread())
     process.deadline_ns()
-
-
-class _Out:
-    time_ns: int | None = None
-
-
-def opened(kind: type[whale.KeyedProcess]) -> Any:
-    process = kind()
-    process.open(replace(instance_context(operator_id="op"), keys=(("k",),)))
-    return process
 
 
 @settings(max_examples=60, deadline=None)

@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import whale_ray as whale
+from tests.whale_ray.api.opened_processes import feed, opened
 from whale_ray import state
 from whale_ray.api.submission import run
 from whale_ray.errors import InputError, JobError, TopologyError, UsageError
-from whale_ray.testing import instance_context
-from whale_ray.transport.wire.batch import Batch
 
 SCHEMA = {"bidder": "string", "price": "double", "t": "int64"}
-
-
-def opened(kind: type[whale.KeyedProcess]) -> Any:
-    process = kind()
-    process.open(replace(instance_context(operator_id="op"), keys=(("k",),)))
-    return process
-
-
-class Sink:
-    """What `out` is to a process that emits nothing."""
-
-    time_ns: int | None = None
-
-
-def feed(process: Any, rows: list[dict[str, Any]]) -> None:
-    process.on_batch(Batch.from_rows(rows), Sink())
 
 
 def run_with(kind: Any, rows: list[tuple[str | None, int, int]], **options: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import whale_ray as whale
+from tests.whale_ray.api.opened_processes import feed, opened
 from whale_ray import state
 from whale_ray.api.submission import run
 from whale_ray.configs.errors import UsageError
-from whale_ray.testing import ListSource, Pause, instance_context
+from whale_ray.testing import ListSource, Pause
 from whale_ray.transport.clock import VirtualClock
 from whale_ray.transport.wire.batch import Batch
 
@@ -306,30 +306,8 @@ def test_two_inputs_share_the_state_of_a_key(kind: Any, parallelism: int) -> Non
     assert sorted(found) == sorted(expected)
 
 
-def opened(kind: type[whale.KeyedProcess], **changes: Any) -> Any:
-    process = kind()
-    process.open(replace(instance_context(operator_id="op"), keys=(("k",),), **changes))
-    return process
-
-
-class Sink:
-    """What `out` is to a process: it keeps the rows."""
-
-    time_ns: int | None = None
-
-    def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
-
-    def emit_row(self, **values: Any) -> None:
-        self.rows.append(values)
-
-
 def timed(rows: list[dict[str, Any]], time_ns: int) -> Batch:
     return Batch.from_rows(rows).with_times(np.full(len(rows), time_ns, np.int64))
-
-
-def feed(process: Any, rows: list[dict[str, Any]]) -> None:
-    process.on_batch(Batch.from_rows(rows), Sink())
 
 
 def test_keys_whose_state_is_initial_take_no_memory() -> None:
