@@ -35,7 +35,9 @@ __all__ = ["Trial", "TrialLength", "run_trial", "together"]
 
 _STEP_NS = 50_000_000
 _QUIET_NS = 2_000_000_000
-_LITTLE_S = 0.03
+_IDLE_NS = 100_000_000
+"""A worker that has nothing to do takes less than this in `_QUIET_NS`: it looks for rows, and is
+asked for its counters. One that computes takes several times as much, even beside others."""
 _SMALL_ROWS = 256
 _SETTINGS = {
     "runtime.meter_stages": True,
@@ -140,11 +142,13 @@ def run_trial(
     job = start_on_processes(Assignment(new_job_id(logical.name), physical, settings))
     try:
         _await_rows(job, physical, clock, length.start_s)
-        _watch(job, physical.logical, clock, length.warm_up_s, length.wall_s)
-        before = job.metrics()
+        logical = physical.logical
+        read_s, is_over = _watch(job, logical, clock, length.warm_up_s, length.wall_s)
+        before = after = job.metrics()
         warm = min(1.0, _cpu_ns(before) / NS_PER_S / length.warm_up_s) if length.warm_up_s else 1.0
-        read_s = _watch(job, physical.logical, clock, length.measured_s, length.wall_s)
-        after = job.metrics()
+        if not is_over:
+            read_s, _ = _watch(job, logical, clock, length.measured_s, length.wall_s)
+            after = job.metrics()
     finally:
         job.abandon()
     trial = _difference(physical, before, after, read_s, length.measured_s)
@@ -217,26 +221,37 @@ def _are_empty(metrics: JobMetrics, physical: PhysicalPlan) -> bool:
     return all(empty.get(one) == physical.stage_of(one).parallelism for one in sources)
 
 
-def _watch(job: Job, logical: LogicalPlan, clock: Clock, cpu_s: float, wall_s: float) -> float:
+def _watch(
+    job: Job, logical: LogicalPlan, clock: Clock, cpu_s: float, wall_s: float
+) -> tuple[float, bool]:
     """Wait until a job has taken so much processor time, or has nothing to do any more.
 
-    Return how long it took until the last row was read, in seconds.
+    Returns:
+        How long it took until the last row was read, in seconds, and whether nothing is left to do.
     """
     start_ns = moved_ns = worked_ns = clock.monotonic_ns()
     first = job.metrics()
     read, began = _read(first, logical), _cpu_ns(first)
-    spent_s = first.cpu_s
+    spent = _spent_ns(first)
     while (now_ns := clock.monotonic_ns()) < start_ns + wall_s * NS_PER_S:
         _check_running(job)
         now = job.metrics()
         if _read(now, logical) != read:
             read, moved_ns = _read(now, logical), now_ns
-        if now.cpu_s - spent_s > _LITTLE_S:  # a function that is being compiled is not charged yet
-            spent_s, worked_ns = now.cpu_s, now_ns
-        if _cpu_ns(now) - began >= cpu_s * NS_PER_S or now_ns - worked_ns > _QUIET_NS:
+        # Of the whole process: a function that is being compiled is not charged to the loop yet.
+        if any(ns > spent.get(worker, 0) + _IDLE_NS for worker, ns in _spent_ns(now).items()):
+            spent, worked_ns = _spent_ns(now), now_ns
+        if _cpu_ns(now) - began >= cpu_s * NS_PER_S:
             break
+        if now_ns - max(moved_ns, worked_ns) > _QUIET_NS:
+            return (moved_ns - start_ns) / NS_PER_S, True
         clock.sleep_ns(_STEP_NS)
-    return (moved_ns - start_ns) / NS_PER_S
+    return (moved_ns - start_ns) / NS_PER_S, False
+
+
+def _spent_ns(metrics: JobMetrics) -> dict[int, int]:
+    """Return the processor time of each worker's process."""
+    return {one.worker: one.cpu_ns for one in metrics.members}
 
 
 def _cpu_ns(metrics: JobMetrics) -> int:

@@ -8,19 +8,29 @@ import pytest
 import whale_ray as whale
 from whale_ray.configs.errors import UsageError, UserFunctionError
 from whale_ray.configs.settings import Settings
+from whale_ray.metrics.counters import MemberCounters
+from whale_ray.metrics.job_metrics import JobMetrics, summarize
 from whale_ray.metrics.loads import EdgeLoad, WorkerLoad
 from whale_ray.operators.sources.base import SourceReader
 from whale_ray.optimizer.algorithm import optimize
 from whale_ray.optimizer.dataflow import OptimizerLimits
 from whale_ray.optimizer.decisions import Choice
 from whale_ray.plan.planner import plan
+from whale_ray.transport.clock import VirtualClock
 from whale_ray.tspec.building import build_topology
 from whale_ray.tspec.reading import parse_tspec
 from whale_ray.tuning.applying import in_batches_of, in_full_slices, with_choices
 from whale_ray.tuning.calibration import measured_in
 from whale_ray.tuning.optimizing import OPTIMIZED, compare, tune
 from whale_ray.tuning.trial_sources import is_measured, trial_sink, trial_source
-from whale_ray.tuning.trials import Trial, TrialLength, for_trial, reads_for_trial, run_trial
+from whale_ray.tuning.trials import (
+    Trial,
+    TrialLength,
+    _watch,
+    for_trial,
+    reads_for_trial,
+    run_trial,
+)
 
 SHORT = TrialLength(warm_up_s=0.05, measured_s=0.2, wall_s=20)
 SPEC = """
@@ -193,6 +203,35 @@ def test_a_trial_of_an_input_without_rows_says_so_at_once():
     long = TrialLength(0.1, 0.1, 1.0, start_s=30)
     with pytest.raises(UsageError, match="'empty': its sources have no rows, so that nothing"):
         run_trial(topology.logical_plan(), Settings(), 2, length=long)
+
+
+class _JobWithoutRows:
+    """A running job that reads nothing any more, on two workers, of which one takes some time."""
+
+    state = "running"
+
+    def __init__(self, clock: VirtualClock, busy: float) -> None:
+        self._clock, self._busy = clock, busy
+
+    def metrics(self) -> JobMetrics:
+        now_ns = self._clock.monotonic_ns()
+        spent = (round(self._busy * now_ns), now_ns // 200)
+        members = [MemberCounters(one, now_ns, cpu_ns) for one, cpu_ns in enumerate(spent)]
+        return summarize((), members)
+
+
+@pytest.mark.parametrize(
+    ("busy", "ended_s", "is_over"),
+    [
+        pytest.param(0.02, 2, True, id="is idle: asked for counters alone"),
+        pytest.param(0.2, 15, False, id="computes, beside others"),
+    ],
+)
+def test_a_trial_ends_once_nothing_is_left_to_do(busy, ended_s, is_over):
+    clock, logical = VirtualClock(), three()
+    read_s, found = _watch(_JobWithoutRows(clock, busy), logical, clock, cpu_s=1.0, wall_s=15.0)
+    assert (read_s, found) == (0, is_over)
+    assert clock.monotonic_ns() / 1e9 == pytest.approx(ended_s, abs=0.2)
 
 
 def test_a_function_that_raises_fails_the_trial_which_leaves_no_record(tmp_path):
