@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,66 +11,13 @@ import pyarrow
 import pytest
 
 import whale_ray as whale
+from tests.whale_ray.api.mistakes import Fixes, Mistake, assert_message
 from tests.whale_ray.nowhere import Nowhere
-from whale_ray.operators.sources.base import Source, SourceReader
-from whale_ray.transport.wire.types import Schema
-
-
-@dataclass(frozen=True)
-class Fixes(Source):
-    """Known columns, never opened."""
-
-    def schema(self) -> Schema:
-        return Schema.of(vehicle_id="string", lat_e5="int32", at="timestamp[ms, tz=UTC]")
-
-    def open(self, context: whale.InstanceContext) -> SourceReader:
-        raise NotImplementedError
-
-    def describe(self) -> str:
-        return "fixes"
 
 
 class Count(whale.Process):
     def on_batch(self, batch: whale.Batch, out: whale.Output) -> None:
         pass
-
-
-class Counts(whale.Process):
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_batch(self, batch: whale.Batch, out: whale.Output) -> None:
-        pass
-
-
-class Match(whale.CoProcess):
-    def on_left(self, batch: whale.Batch, out: whale.Output) -> None:
-        pass
-
-    def on_right(self, batch: whale.Batch, out: whale.Output) -> None:
-        pass
-
-
-class Yields(whale.Process):
-    def on_row(self, row: Any, out: Any) -> Any:
-        yield {"n": 1}
-
-
-class AsyncOpen(whale.Process):
-    async def open(self, context: Any) -> None:  # type: ignore[override]  # the mistake tested
-        """Prepare nothing."""
-
-    def on_row(self, row: Any, out: Any) -> None:
-        """Take nothing."""
-
-
-class HalfMatch(whale.CoProcess):
-    def on_left(self, batch: whale.Batch, out: whale.Output) -> None:
-        pass
-
-
-class NoBatch(whale.Process):
-    pass
 
 
 def two(a: Any, b: Any) -> Any:
@@ -88,23 +32,7 @@ def several(row: Any) -> Any:
     yield row
 
 
-def broken_factory() -> whale.Process:
-    raise ValueError("no model")
-
-
-class Rig:
-    """What every mistake starts from. Untyped on purpose: a type checker finds most of these."""
-
-    def __init__(self) -> None:
-        self.topology: Any = whale.Topology("t")
-        self.fixes: Any = self.topology.source(Fixes(), id="fixes")
-        self.timed: Any = self.topology.source(Fixes(), id="timed", event_time="at")
-        other: Any = whale.Topology("u")
-        self.foreign: Any = other.source(Fixes(), id="fixes")
-        self.plain: Any = self.fixes.map(dict, id="plain")
-
-
-MISTAKES: dict[str, tuple[Callable[[Rig], object], str]] = {
+MISTAKES: dict[str, Mistake] = {
     # names and numbers
     "a topology without a name": (
         lambda rig: whale.Topology(""),
@@ -122,7 +50,7 @@ MISTAKES: dict[str, tuple[Callable[[Rig], object], str]] = {
     ),
     "an id twice": (
         lambda rig: rig.fixes.map(dict, id="timed"),
-        "operator 'timed': the id is taken (source at test_topology_mistakes.py:LINE): give each"
+        "operator 'timed': the id is taken (source at mistakes.py:LINE): give each"
         " operator its own id=",
     ),
     "parallelism 0": (
@@ -332,119 +260,6 @@ MISTAKES: dict[str, tuple[Callable[[Rig], object], str]] = {
         "operator 'fixes': the stream is grouped already (shuffle): drop .key_by(…) or the grouping"
         " before it",
     ),
-    # connect and process
-    "process without a grouping": (
-        lambda rig: rig.fixes.process(Count, id="m"),
-        "operator 'fixes': process needs to know which instance gets which row: group the stream"
-        " right before it, with key_by('column'), shuffle(), broadcast() or global_()",
-    ),
-    "connect without a grouping": (
-        lambda rig: rig.fixes.connect(rig.timed.broadcast()),
-        "operator 'fixes': connect needs both streams grouped: call key_by('column') or broadcast()"
-        " on this one first",
-    ),
-    "connect to a stream without a grouping": (
-        lambda rig: rig.fixes.broadcast().connect(rig.timed),
-        "operator 'fixes': connect needs both streams grouped: call key_by('column') or broadcast()"
-        " on 'timed' first",
-    ),
-    "connect to something else": (
-        lambda rig: rig.fixes.broadcast().connect("timed"),
-        "operator 'fixes': connect takes a grouped stream, such as other.broadcast(), not 'timed'",
-    ),
-    "connect across topologies": (
-        lambda rig: rig.fixes.broadcast().connect(rig.foreign.broadcast()),
-        "operator 'fixes': connect joins streams of one topology, but 'fixes' belongs to 't' and"
-        " 'fixes' to another one named 'u': make both with the same Topology",
-    ),
-    "connect with keys of different length": (
-        lambda rig: rig.fixes.key_by("at").connect(rig.timed.key_by("at", "lat_e5")),
-        "operator 'fixes': connect brings equal keys together, but 'fixes' is keyed by 1 columns"
-        " (at) and 'timed' by 2 (at, lat_e5): key both by as many",
-    ),
-    "connect with keys of different types": (
-        lambda rig: rig.fixes.key_by("vehicle_id").connect(rig.timed.key_by("lat_e5")),
-        "operator 'fixes': connect brings equal keys together, but 'vehicle_id' is string and"
-        " 'lat_e5' is int32, which are never equal: cast one with with_column before key_by",
-    ),
-    "map on connected streams": (
-        lambda rig: rig.fixes.broadcast().connect(rig.timed.broadcast()).map(dict),
-        "operator 'fixes': map does not take two streams: call .process(…) on the connected streams"
-        " first, or .map(…) on each of them before connect",
-    ),
-    "an object instead of a class": (
-        lambda rig: rig.fixes.shuffle().process(Counts(2), id="m"),
-        "operator 'm': process takes the class, not an object of it, since every instance needs its"
-        " own: pass Counts, or lambda: Counts(…)",
-    ),
-    "a class with arguments": (
-        lambda rig: rig.fixes.shuffle().process(Counts, id="m"),
-        "operator 'm': Counts needs arguments: pass lambda: Counts(…) with its arguments",
-    ),
-    "a partial that lacks arguments": (
-        lambda rig: rig.fixes.shuffle().process(functools.partial(Counts), id="m"),
-        "operator 'm': Counts needs arguments: every instance is made by calling it without any",
-    ),
-    "a function instead of a class": (
-        lambda rig: rig.fixes.shuffle().process(several, id="m"),
-        "operator 'm': several needs arguments: for a function of rows or columns use map, filter"
-        " or flat_map",
-    ),
-    "a name instead of a class": (
-        lambda rig: rig.fixes.shuffle().process("Count", id="m"),
-        "operator 'm': process takes a class derived from whale.Process, not 'Count'",
-    ),
-    "a class that is no process": (
-        lambda rig: rig.fixes.shuffle().process(Rig, id="m"),
-        "operator 'm': Rig is not derived from whale.Process: derive it from that",
-    ),
-    "a factory that makes something else": (
-        lambda rig: rig.fixes.shuffle().process(lambda: Count, id="m"),
-        "operator 'm': lambda() returns the class Count: it must return an object of a class"
-        " derived from whale.Process",
-    ),
-    "a factory that fails": (
-        lambda rig: rig.fixes.shuffle().process(broken_factory, id="m"),
-        "operator 'm': broken_factory() raised ValueError: no model",
-    ),
-    "a class that lacks on_batch": (
-        lambda rig: rig.fixes.shuffle().process(NoBatch, id="m"),
-        "operator 'm': NoBatch does not define on_batch or on_row",
-    ),
-    "a method that yields": (
-        lambda rig: rig.fixes.shuffle().process(Yields, id="m"),
-        "operator 'm': Yields.on_row contains yield, so calling it would run none of it: write it"
-        " with def; emit rows with out.emit_row(column=value, …), and return nothing",
-    ),
-    "an async method": (
-        lambda rig: rig.fixes.shuffle().process(AsyncOpen, id="m"),
-        "operator 'm': AsyncOpen.open is an async function, so calling it would run none of it:"
-        " write it with def; open prepares the instance and has no rows to send; return nothing",
-    ),
-    "a class that lacks on_right": (
-        lambda rig: rig.fixes.shuffle().connect(rig.timed.shuffle()).process(HalfMatch, id="m"),
-        "operator 'm': HalfMatch does not define on_right",
-    ),
-    "a Process for two streams": (
-        lambda rig: rig.fixes.shuffle().connect(rig.timed.shuffle()).process(Count, id="m"),
-        "operator 'm': Count is a whale.Process, but two streams are connected: derive it from"
-        " whale.CoProcess and define on_left and on_right",
-    ),
-    "a CoProcess for one stream": (
-        lambda rig: rig.fixes.shuffle().process(Match, id="m"),
-        "operator 'm': Match is a whale.CoProcess, which takes two streams: .connect(…) the other"
-        " one first, or derive it from whale.Process",
-    ),
-    "order without event times": (
-        lambda rig: rig.plain.shuffle().process(Count, id="m", event_time_order=True),
-        "operator 'm': rows cannot be put in event-time order, since source 'fixes' has no event"
-        " times: give it event_time='column', or pass event_time_order=False here",
-    ),
-    "event times on one side": (
-        lambda rig: rig.timed.shuffle().connect(rig.plain.shuffle()).process(Match, id="m"),
-        "operator 'm': rows cannot be put in event-time order, since source 'fixes' has no event"
-        " times: give it event_time='column', or pass event_time_order=False here",
-    ),
     # sinks and the whole
     "a path for a sink": (
         lambda rig: rig.fixes.sink("out.csv", id="m"),
@@ -477,7 +292,7 @@ MISTAKES: dict[str, tuple[Callable[[Rig], object], str]] = {
     ),
     "a loose end": (
         lambda rig: (rig.fixes.sink(Nowhere()), rig.topology.logical_plan()),
-        "operator 'timed': nothing reads its output (source at test_topology_mistakes.py:LINE): end"
+        "operator 'timed': nothing reads its output (source at mistakes.py:LINE): end"
         " it with .sink(whale.sinks.…), or remove it",
     ),
 }
@@ -485,21 +300,5 @@ MISTAKES: dict[str, tuple[Callable[[Rig], object], str]] = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_the_message_names_the_thing_and_the_fix(mistake: str) -> None:
-    make, expected = MISTAKES[mistake]
-    rig = Rig()
-    before = [node.id for node in rig.topology._registry._nodes.values()]
-    with pytest.raises(whale.errors.TopologyError) as caught:
-        make(rig)
-    message = str(caught.value)
-    start, marker, rest = expected.partition("LINE")
-    if marker:
-        assert message.startswith(start)
-        assert message.endswith(rest)
-    elif expected.endswith("TYPE"):
-        assert message.startswith(expected.removesuffix("TYPE"))
-        assert "'in64'" in message
-    else:
-        assert message == expected
-    if mistake not in ("a sink after a sink", "a loose end", "two sinks for one folder"):
-        after = [node.id for node in rig.topology._registry._nodes.values()]
-        assert after == before, "an operator is added whole or not at all"
+    is_added = mistake in ("a sink after a sink", "a loose end", "two sinks for one folder")
+    assert_message(*MISTAKES[mistake], is_added=is_added)
