@@ -242,7 +242,8 @@ def postgres(
         timestamp without, with a zone    timestamp, timestamptz
         duration                          interval
 
-    Times are in microseconds; nanoseconds must be whole microseconds.
+    Times are in microseconds; nanoseconds must be whole microseconds. Of `character varying(n)`
+    Postgres refuses longer texts, but for spaces at their end, which it leaves out.
 
     Args:
         dsn: how to reach the database, as psycopg takes it: `postgresql://user:password@host/db`

@@ -436,10 +436,11 @@ PLAYED_TO_THE_END = {"resumption", "forwarding", "moving", "multicast"}
 up."""
 
 CAUGHT_QUICKLY = {
-    "resumption-StreamSender-resume_behind_what_was_sent": 20,
+    "resumption-StreamSender-resume_behind_what_was_sent": 41,
     "resumption-Link-begin_whatever_the_sequence": 6,
-    "resumption-Offer-give_back_what_was_only_sent": 13,
+    "resumption-Offer-give_back_what_was_only_sent": 23,
     "resumption-ControlOutbox-do_nothing": 7,
+    "resumption-LinkManager-keep_the_link_that_is_replaced": 113,
     "forwarding-StreamSender-resume_behind_what_was_sent": 7,
     "forwarding-Offer-give_back_what_was_only_sent": 12,
     "moving-LinkManager-move_with_a_payload_half_received": 108,
