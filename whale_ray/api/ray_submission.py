@@ -31,7 +31,6 @@ from ..configs.errors import (
     WhaleError,
     WorkerDiedError,
 )
-from ..configs.settings import Settings
 from ..control.outcome import JobOutcome
 from ..deployment.envelope import Envelope, seal
 from ..deployment.on_ray.ray_controller import (
@@ -49,18 +48,16 @@ from ..deployment.on_ray.ray_room import Room
 from ..metrics.job_metrics import JobMetrics
 from ..multicast.tree_state import ReconfigurationRequest
 from ..plan.assignment import Assignment, job_is_bounded
-from ..plan.logical import LogicalPlan, OperatorKind
+from ..plan.logical import OperatorKind
 from ..plan.preflight import unbounded_sources
-from ..plan.requests import ClusterNode, worker_demands
+from ..plan.requests import worker_demands
 from ..ray_bridge.session import RaySession, check_outlives_process, connect_ray
 from ..transport.clock import Clock, SystemClock
 from .checkpoints import check_claimable, forget_saved, save_for_resume
 from .cluster_options import RayOptions
 from .ended_jobs import describe_ended
 from .job import Job, JobRunner
-
-Assign = Callable[[Settings, Sequence[ClusterNode]], Assignment]
-"""Plans a job for a cluster: with its settings there, and the node of each host."""
+from .job_requests import JobRequest
 
 _ANSWER_TIMEOUT_S = 10.0
 _PROCESS_END_TIMEOUT_NS = 10_000_000_000
@@ -71,26 +68,27 @@ _log = logging.getLogger(__name__)
 
 
 def submit_to_ray(
-    logical: LogicalPlan,
-    settings: Settings,
-    workers: int | None,
-    options: RayOptions,
-    assign: Assign,
-    release: Callable[[Assignment], None],
+    request: JobRequest, options: RayOptions, release: Callable[[Assignment], None]
 ) -> Job:
-    """Create the actors of a topology's job on Ray and return its handle; see `submit`."""
+    """Create the actors of a job on Ray and return its handle; see `submit`.
+
+    Args:
+        request: the job.
+        options: how Ray is used.
+        release: called at the job's end, or if it does not begin once it is planned.
+    """
     detach = options.detach
     if detach:
         check_outlives_process(options.address)
     with ExitStack() as undo:
         session = undo.enter_context(
-            connect_ray(options.address, dashboard=bool(unbounded_sources(logical)))
+            connect_ray(options.address, dashboard=bool(unbounded_sources(request.logical)))
         )
         check_runtime_env(options.runtime_env)
         nodes = cluster_nodes()
-        settings = spread_over(nodes, settings, workers)
+        settings = spread_over(nodes, request.settings, request.workers)
         places = places_of_hosts(nodes, settings.runtime.hosts)
-        assignment = assign(settings, places)
+        assignment = request.assignment(settings, places)
         undo.callback(release, assignment)
         if detach:
             _check_detachable(assignment)
@@ -120,7 +118,7 @@ def submit_to_ray(
         undo.pop_all()
     return Job(
         job_id,
-        logical.name,
+        request.logical.name,
         runner,
         lambda: release(assignment),
         logs_place(),

@@ -1,4 +1,4 @@
-"""`run` and `submit`: plan a topology and start it as a job."""
+"""`run`, `submit` and `resume`: start jobs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import logging
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 from ..configs.errors import UsageError, WhaleError
 from ..configs.loading import load_settings
@@ -19,33 +18,18 @@ from ..control.supervisor import Supervisor
 from ..deployment.signals import draining_signals
 from ..metrics.job_metrics import JobMetrics
 from ..operators.arguments import check_bool
-from ..operators.sinks.base import Sink
 from ..operators.sources.base import Source
 from ..operators.windows.durations import Duration
-from ..plan.assignment import (
-    Assignment,
-    job_is_bounded,
-    resumed_assignment,
-)
-from ..plan.column_pruning import prune_columns
+from ..plan.assignment import Assignment, job_is_bounded
 from ..plan.logical import LogicalPlan, OperatorKind
-from ..plan.physical import PhysicalPlan
-from ..plan.planner import plan
-from ..plan.preflight import check_outputs, preflight, unbounded_sources
-from ..plan.rescaling import rescale_decisions, rescaled
+from ..plan.preflight import check_outputs, preflight
+from ..plan.rescaling import rescaled
 from ..records.recorder import recorder_of
 from ..transport.clock import Clock, SystemClock
-from .checkpoints import (
-    CheckpointOptions,
-    Where,
-    as_resumed,
-    load_job,
-    save_for_resume,
-    warn_without_checkpoints,
-)
+from .checkpoints import CheckpointOptions, Where, as_resumed, load_job, save_for_resume
 from .cluster_options import RayOptions
 from .job import Job, JobRunner
-from .new_jobs import checked_job_id, new_job_id
+from .job_requests import Decisions, JobRequest, NewJob, ResumedJob
 from .submit_arguments import check_run, check_where
 from .supervisor_runners import CallingThreadRunner, ThreadRunner
 from .topology import Topology
@@ -54,15 +38,9 @@ from .watch import Watch, watching
 
 if TYPE_CHECKING:
     from ..deployment.processes.process_fleet import HostPlace
-    from ..optimizer.decisions import OptimizerDecision
-    from ..plan.requests import ClusterNode
 
 SettingsLike = Settings | Mapping[str, object] | None
 """Settings, or overrides of the defaults: `{"transport.mms_bytes": 65536}`."""
-
-Decisions: TypeAlias = "tuple[OptimizerDecision, ...]"
-
-_NO_CHECKPOINTS = CheckpointOptions()
 
 _log = logging.getLogger(__name__)
 
@@ -118,9 +96,7 @@ def run(
     resolved = options.configured(_settings(settings)).with_overrides({"runtime.hosts": 1})
     clock = clock or SystemClock()
     logical, decisions = _optimized(topology, resolved, 1, optimize=optimize)
-    assignment = _assign(
-        logical, resolved, 1, needs_cluster=False, options=options, decisions=decisions
-    )
+    assignment = NewJob.checked(logical, resolved, 1, options, decisions).assignment(resolved)
     from ..deployment.local_fleet import (
         LocalFleet,  # imports all modules of a worker, which `submit` does not need
     )
@@ -210,30 +186,11 @@ def submit(
     check_where(on, places, on_ray)
     logical, decisions = _optimized(topology, resolved, workers, optimize=optimize)
     if on == "processes":
-        job = _submit_to_processes(logical, resolved, workers, places, checkpointing, decisions)
-    else:
-        job = _submit_to_ray(logical, resolved, workers, on_ray, checkpointing, decisions)
+        resolved = _hosts_of_places(resolved, places)
+    request = NewJob.checked(logical, resolved, workers, checkpointing, decisions)
+    job = _started(request, on, places, on_ray)
     job.decided = decisions
     return job
-
-
-def _submit_to_processes(
-    logical: LogicalPlan,
-    settings: Settings,
-    workers: int | None,
-    places: Sequence[HostPlace],
-    checkpointing: CheckpointOptions,
-    decisions: Decisions,
-) -> Job:
-    assignment = _assign(
-        logical,
-        _hosts_of_places(settings, places),
-        workers,
-        needs_cluster=False,
-        options=checkpointing,
-        decisions=decisions,
-    )
-    return start_on_processes(assignment, places)
 
 
 def _optimized(
@@ -260,43 +217,16 @@ def _optimized(
     return changed, chosen.steps
 
 
-def _submit_to_ray(
-    logical: LogicalPlan,
-    settings: Settings,
-    workers: int | None,
-    options: RayOptions,
-    checkpointing: CheckpointOptions,
-    decisions: Decisions,
+def _started(
+    request: JobRequest, on: Where, places: Sequence[HostPlace], options: RayOptions
 ) -> Job:
-    job_id = checked_job_id(logical, settings, checkpointing)  # before a Ray is started
-
-    def assign(settings: Settings, nodes: Sequence[ClusterNode]) -> Assignment:
-        return _assign(
-            logical,
-            settings,
-            workers,
-            nodes,
-            job_id=job_id,
-            needs_cluster=True,
-            options=checkpointing,
-            decisions=decisions,
-        )
-
-    return start_on_ray(logical, settings, workers, options, assign)
-
-
-def start_on_ray(
-    logical: LogicalPlan,
-    settings: Settings,
-    workers: int | None,
-    options: RayOptions,
-    assign: Callable[[Settings, Sequence[ClusterNode]], Assignment],
-) -> Job:
-    """Start a job on Ray, planned by `assign` for the cluster's nodes, and return it at once."""
+    """Start a job, and return it at once."""
+    if on == "processes":
+        return start_on_processes(request.assignment(request.settings), places)
     from .ray_submission import submit_to_ray
 
-    _stop_earlier_job(logical.name)
-    job = submit_to_ray(logical, settings, workers, options, assign, release)
+    _stop_earlier_job(request.logical.name)
+    job = submit_to_ray(request, options, release)
     if not options.detach:
         _active[job.id] = job
     return job
@@ -345,21 +275,11 @@ def resume(
     logical = as_resumed(rescaled(before.plan, {} if parallelism is None else parallelism))
     check_outputs(logical)
     workers = before.plan.workers if workers is None else workers
-
-    def assign(settings: Settings, nodes: Sequence[ClusterNode]) -> Assignment:
-        planned: PhysicalPlan = plan(logical, settings, workers, nodes=nodes)
-        job_id = new_job_id(logical.name)
-        changes = rescale_decisions(before.plan, planned, before.job_id, point.epoch)
-        decided = (*before.decisions, *changes)
-        begun = Assignment(job_id, planned, settings, decisions=decided)
-        return resumed_assignment(begun, point, manifest.lineage)
-
     options = RayOptions(address, detach, queue, runtime_env)
     on = on or ran_on
     check_where(on, (), options)
-    if on == "processes":
-        return start_on_processes(assign(settings, ()))
-    return start_on_ray(logical, settings, workers, options, assign)
+    request = ResumedJob(logical, settings, workers, before, point, manifest.lineage)
+    return _started(request, on, (), options)
 
 
 def _hosts_of_places(settings: Settings, places: Sequence[HostPlace]) -> Settings:
@@ -412,52 +332,6 @@ def release(assignment: Assignment) -> None:
     _active.pop(assignment.job_id, None)
     for node in assignment.plan.logical.of_kind(OperatorKind.SOURCE):
         cast(Source, node.payload).release()
-
-
-def _assign(
-    unprepared: LogicalPlan,
-    settings: Settings,
-    workers: int | None,
-    nodes: Sequence[ClusterNode] = (),
-    *,
-    needs_cluster: bool,
-    options: CheckpointOptions = _NO_CHECKPOINTS,
-    decisions: Decisions = (),
-    job_id: str = "",
-) -> Assignment:
-    """Plan a job; `job_id` says that it was checked already."""
-    job_id = job_id or checked_job_id(unprepared, settings, options)
-    if not needs_cluster:
-        _warn_of_requests(unprepared)
-    logical = prepare_operators(prune_columns(unprepared), settings, needs_cluster)
-    physical: PhysicalPlan = plan(logical, settings, workers, nodes=nodes)
-    assignment = Assignment(job_id, physical, settings, decisions=decisions)
-    warn_without_checkpoints(assignment, unbounded_sources(logical))
-    return options.restored(assignment)
-
-
-def prepare_operators(logical: LogicalPlan, settings: Settings, cluster: bool) -> LogicalPlan:
-    """Make sources serializable (they may refer to objects of the driver), and configure sinks."""
-    nodes = []
-    for node in logical.nodes:
-        payload = node.payload
-        if node.kind is OperatorKind.SOURCE:
-            payload = cast(Source, payload).materialize(cluster=cluster)
-        elif node.kind is OperatorKind.SINK:
-            payload = cast(Sink, payload).configured(settings).for_operator(node.id)
-        nodes.append(replace(node, payload=payload))
-    return replace(logical, nodes=tuple(nodes))
-
-
-def _warn_of_requests(logical: LogicalPlan) -> None:
-    """Log a warning if operators request Ray resources, which have no effect without Ray."""
-    named = [f"{node.id!r} ({node.request.describe()})" for node in logical.nodes if node.request]
-    if named:
-        _log.warning(
-            "topology %r: what %s asks Ray for has no effect without Ray",
-            logical.name,
-            ", ".join(named),
-        )
 
 
 def _settings(settings: SettingsLike) -> Settings:

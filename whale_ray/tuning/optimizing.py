@@ -135,7 +135,7 @@ class CheckedPrediction:
 @contextmanager
 def readable(logical: LogicalPlan, settings: Settings) -> Iterator[LogicalPlan]:
     """Make the sources of a topology readable for workers as long as trials run."""
-    from ..api.submission import prepare_operators
+    from ..api.job_requests import prepare_operators
 
     prepared = prepare_operators(logical, settings, cluster=False)
     try:

@@ -6,7 +6,7 @@ import sys
 import time
 
 import whale_ray as whale
-from whale_ray.api.submission import _assign
+from whale_ray.api.job_requests import NewJob
 from whale_ray.configs.settings import Settings
 from whale_ray.control.supervisor import Supervisor
 from whale_ray.deployment.local_fleet import LocalFleet
@@ -42,7 +42,7 @@ def test_480_instances_are_sampled_and_the_processor_time_is_printed(tmp_path):
     every.process(Nothing, id="every", parallelism=INSTANCES).sink(whale.sinks.collect(), id="out")
     overrides = {"records.folder": str(tmp_path), "records.interval_ms": 1}
     settings = Settings().with_overrides(overrides)
-    assignment = _assign(topology.logical_plan(), settings, 1, needs_cluster=False)
+    assignment = NewJob.checked(topology.logical_plan(), settings, 1).assignment(settings)
     clock = SystemClock()
     recorder = TimedRecorder(assignment, clock)
     outcome = Supervisor(assignment, LocalFleet(clock), clock, recorder=recorder).run()

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import whale_ray as whale
-from whale_ray.api.submission import _assign
+from whale_ray.api.job_requests import NewJob
 from whale_ray.cli.main import main
 from whale_ray.configs.errors import UserFunctionError
 from whale_ray.configs.settings import RecordSettings, Settings
@@ -159,7 +159,7 @@ def test_decisions_are_kept_as_a_log_that_can_be_replayed(tmp_path, monkeypatch,
         "rides", Decides.BATCH_ROWS, 8, "b", {"l_i_ns": math.inf, "n_ns": 5.0}, "as many as fit"
     )
     logical = topology_of(lambda row: {"km": row.km}).logical_plan()
-    assignment = _assign(logical, settings, 1, needs_cluster=False, decisions=(step,))
+    assignment = NewJob.checked(logical, settings, 1, decisions=(step,)).assignment(settings)
     clock = SystemClock()
     recorder = recorder_of(assignment, clock)
     Supervisor(assignment, LocalFleet(clock), clock, recorder=recorder).run()
@@ -202,7 +202,9 @@ def test_the_list_of_jobs_tells_of_detached_ones_that_failed(tmp_path, monkeypat
 
     settings = settings_in(tmp_path)
     for detached in (True, False):
-        assignment = _assign(topology_of(fail).logical_plan(), settings, 1, needs_cluster=False)
+        assignment = NewJob.checked(topology_of(fail).logical_plan(), settings, 1).assignment(
+            settings
+        )
         clock = SystemClock()
         recorder = recorder_of(assignment, clock, detached=detached)
         outcome = Supervisor(assignment, LocalFleet(clock), clock, recorder=recorder).run()
