@@ -447,6 +447,9 @@ CAUGHT_QUICKLY = {
     "moving-LinkManager-let_handshakes_go_on": 1,
     "moving-Peer-do_nothing": 3,
     "multicast-SourceFloors-forget_pinned_floors": 2,
+    "multicast-SwitchVertex-move_without_a_cut": 241,
+    "multicast-WatermarkExchange-keep_what_a_dead_relay_was_told": 339,
+    "store-NewestNote-count_whatever_is_there": 290,
 }
 """A seed that catches a fault in less time than the first that does; if one no longer catches it,
 all are tried."""
