@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import whale_ray as whale
 from whale_ray import state
-from whale_ray.api.submission import _assign
+from whale_ray.api.job_requests import NewJob
 from whale_ray.configs.settings import Settings
 from whale_ray.control.epoch_session import EpochSession
 from whale_ray.control.epoch_writer import EpochSize
@@ -49,7 +49,7 @@ def _made_assignment() -> Assignment:
     counts = rows.key_by("key").process(_Counts, id="counts", parallelism=WORKERS)
     counts.key_by("key").sink(whale.sinks.parquet("out"), id="out", parallelism=WORKERS)
     settings = Settings().with_overrides({"checkpoints.url": "state"})
-    return _assign(topology.logical_plan(), settings, WORKERS, needs_cluster=False)
+    return NewJob.checked(topology.logical_plan(), settings, WORKERS).assignment(settings)
 
 
 _ASSIGNMENT = _made_assignment()

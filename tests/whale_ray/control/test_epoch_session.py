@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import whale_ray as whale
-from whale_ray.api.submission import _assign
+from whale_ray.api.job_requests import NewJob
 from whale_ray.configs.errors import OutputError, UserFunctionError
 from whale_ray.configs.settings import Settings
 from whale_ray.control import epoch_writer
@@ -58,7 +58,7 @@ def assignment(url: str, limit: int | None = None) -> Assignment:
         "checkpoints.tries_max": 1000 if limit is None else 2,
     }
     settings = Settings().with_overrides(overrides)
-    return _assign(topology.logical_plan(), settings, WORKERS, needs_cluster=False)
+    return NewJob.checked(topology.logical_plan(), settings, WORKERS).assignment(settings)
 
 
 class Table:

@@ -17,7 +17,7 @@ from typing import Any, cast
 import pytest
 
 import whale_ray as whale
-from whale_ray.api.submission import _assign
+from whale_ray.api.job_requests import NewJob
 from whale_ray.configs.errors import (
     AttemptLostError,
     Interrupted,
@@ -111,7 +111,7 @@ def assignment_of(sink: Sink, function: Any = lambda row: {"v": row.v}) -> Assig
     topology = whale.Topology("small")
     rows = whale.sources.iterable([{"v": i} for i in range(10)])
     topology.source(rows, id="rows").map(function, id="same").sink(sink, id="out")
-    return _assign(topology.logical_plan(), Settings(), 1, needs_cluster=False)
+    return NewJob.checked(topology.logical_plan(), Settings(), 1).assignment(Settings())
 
 
 def supervise(sink: Sink, journal: Journal | None = None) -> Supervisor:
@@ -279,7 +279,7 @@ def test_counters_taken_in_this_process_do_not_go_on_counting(no_leaks: None) ->
     topology.source(rows, id="rows").sink(whale.sinks.collect(), id="out")
     clock = VirtualClock()
     fleet = Watched(clock)
-    assignment = _assign(topology.logical_plan(), Settings(), 1, needs_cluster=False)
+    assignment = NewJob.checked(topology.logical_plan(), Settings(), 1).assignment(Settings())
     assert Supervisor(assignment, fleet, clock).run().state == "finished"
     counts = [sum(one.rows_in for one in taken.instances) for taken in fleet.taken]
     assert len(counts) > 2
@@ -307,7 +307,7 @@ def test_once_the_output_is_published_no_event_is_waited_for(no_leaks: None) -> 
     rows.sink(whale.sinks.collect(), id="out")
     clock = VirtualClock()
     fleet = Heard(clock)
-    assignment = _assign(topology.logical_plan(), Settings(), 1, needs_cluster=False)
+    assignment = NewJob.checked(topology.logical_plan(), Settings(), 1).assignment(Settings())
     assert Supervisor(assignment, fleet, clock).run().state == "finished"
     assert isinstance(fleet.events[-1], Returned)
     assert fleet.events[-1].method == "stage"
