@@ -1,6 +1,6 @@
 """The command on the real day, prepared by a real Spark: all fills are the exchange's own.
 
-Spark runs in a process of its own, which ends with its Java.
+There it runs in a process of its own, as users run it; small inputs share one Spark in this one.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -23,6 +24,9 @@ from tests.whale_ray.applications.stock_exchange.test_stock_exchange_rebuilding 
     TRADES,
     table,
 )
+from whale_ray.cli.main import main
+from whale_ray.configs.settings import SparkSettings
+from whale_ray.spark import spark_locally
 
 ROOT = Path(__file__).parents[4]
 
@@ -35,6 +39,16 @@ def run_command(*words: str) -> subprocess.CompletedProcess[str]:
         command, cwd=ROOT, env=os.environ | {"TZ": "UTC"}, capture_output=True, text=True,
         timeout=850, check=False,
     )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def _one_spark() -> Iterator[None]:
+    with spark_locally("tests", SparkSettings(shuffle_partitions=2)):
+        yield
+
+
+def run_here(*words: str) -> int:
+    return main(["run", "stock-exchange", "--on", "inline", *words])
 
 
 def write(folder: Path, orders: list[tuple], trades: list[tuple]) -> str:
@@ -57,7 +71,8 @@ def test_the_real_day_equals_the_exchange(data_dir, tmp_path):
     assert result["qty"] == sum(trades["qty"].to_pylist())
 
 
-def test_unusable_rows_are_counted_and_differences_reported(tmp_path):
+@pytest.mark.usefixtures("_one_spark")
+def test_unusable_rows_are_counted_and_differences_reported(tmp_path, capsys):
     """An auction that does not come out equal is applied; a fill that no order explains differs."""
     known_here = "cancel of an unknown order"
     bad = (
@@ -65,32 +80,32 @@ def test_unusable_rows_are_counted_and_differences_reported(tmp_path):
         [row for row, reason in BAD_TRADES if reason is not None],
     )
     folder = write(tmp_path, ORDERS + bad[0], TRADES + bad[1])
-    done = run_command("--data", folder, "--on", "inline", "--out", str(tmp_path / "out"), "--json")
-    assert done.returncode == 0, done.stderr[-3000:]
-    result = json.loads(done.stdout.splitlines()[-1])
+    assert run_here("--data", folder, "--out", str(tmp_path / "out"), "--json") == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert sum(result["rows_rejected"].values()) == len(bad[0]) + len(bad[1])
     assert result["rows_rejected"]["orders: unknown side"] == 1
     assert (result["compared"], result["equal"]) == (3, 3)
     assert (result["auction_computed"], result["auction_applied"]) == (1, 1)
 
 
-def test_rows_that_cannot_be_used_are_refused_if_asked(tmp_path):
+@pytest.mark.usefixtures("_one_spark")
+def test_rows_that_cannot_be_used_are_refused_if_asked(tmp_path, capsys):
     folder = write(tmp_path, [*ORDERS, BAD_ORDERS[10][0]], TRADES)
-    done = run_command("--data", folder, "--on", "inline", "--on-bad-rows", "fail",
-                       "--out", str(tmp_path / "out"))  # fmt: skip
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (
+    out = str(tmp_path / "out")
+    assert run_here("--data", folder, "--on-bad-rows", "fail", "--out", out) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
         "whale-ray: 1 rows cannot be used (orders: unknown side: 1). Correct the input, or leave"
         " such rows out and count them with on_bad_rows='drop'"
     )
 
 
-def test_fills_that_the_orders_do_not_explain_are_reported(tmp_path):
+@pytest.mark.usefixtures("_one_spark")
+def test_fills_that_the_orders_do_not_explain_are_reported(tmp_path, capsys):
     """The exchange names order 2 where order 1 was first: a difference, and a failure."""
     orders = [*ORDERS[:2], (*ORDERS[1][:1], 3, *ORDERS[1][2:7], 9)]
     trades = [(*TRADES[1][:7], 9)]
     folder = write(tmp_path, orders, trades)
-    done = run_command("--data", folder, "--on", "inline", "--out", str(tmp_path / "out"))
-    assert done.returncode == 1, done.stderr
-    assert "1 continuous fills with the exchange's, 0 equal" in done.stdout
-    assert "the first that differs has seq 5" in done.stdout
+    assert run_here("--data", folder, "--out", str(tmp_path / "out")) == 1
+    told = capsys.readouterr().out
+    assert "1 continuous fills with the exchange's, 0 equal" in told
+    assert "the first that differs has seq 5" in told
