@@ -16,7 +16,7 @@ from functools import cache
 
 import cloudpickle
 
-from ..configs.errors import JobError, UsageError
+from ..configs.errors import JobError, UsageError, WhaleError
 from ..plan.assignment import Assignment, RelayAssignment
 from ..plan.physical import watermark_slots
 from ..tasks.capture import log_levels
@@ -83,10 +83,13 @@ def seal(assignment: Assignment, *, forward_output: bool = True) -> Envelope:
         inside = cloudpickle.dumps(replace(assignment, secret=b""))
     except Exception as error:
         culprit = _culprit(assignment)
-        msg = (
-            f"{culprit} cannot be sent to a worker: {error}; create files, locks and connections "
-            "in open(), on the worker, rather than beforehand"
+        remedy = (
+            ""  # it has one of its own
+            if isinstance(error, WhaleError)
+            else "; create files, locks and connections on the worker, in open() of a class "
+            "(whale.Process, or a source or sink), rather than beforehand"
         )
+        msg = f"{culprit} cannot be sent to a worker: {error}{remedy}"
         raise UsageError(msg) from error
     working_directory = _working_directory()
     module_path = tuple(os.path.abspath(entry) for entry in sys.path)
