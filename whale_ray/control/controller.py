@@ -12,7 +12,7 @@ failed one resumes from there, while the members continue.
     open, link,         │           │            │
     connect             │           │            │
        ▲                ▼           ▼            ▼
-       └── RESTARTING ◄── a worker died       FAILING ──► ended (failed or cancelled)
+       └── RESTARTING ◄── a worker died       ENDING ──► ended (failed, cancelled or stopped)
 
 An attempt is all or nothing. All members take its steps together: they open, link and connect their
 rings (each given what the step before returned on all of them), run until their inputs end, and
@@ -80,7 +80,7 @@ class JobPhase(Enum):
     STAGING = auto()
     PUBLISHING = auto()
     RESTARTING = auto()
-    FAILING = auto()
+    ENDING = auto()
     ENDED = auto()
 
 
@@ -104,9 +104,9 @@ class JobController:
         self._aborting = False  # while RESTARTING: members may still be busy
         self._deadline_ns: int | None = None
         self._stop: StopRequested | None = None
-        self._failing = False  # stays True when the job has ended
+        self._ending = False  # stays True when it has
         self._error: WhaleError | None = None
-        self._stopped = False  # after its savepoint: FAILING is then how it ends in order
+        self._stopped = False  # its savepoint is taken
         self._counted_attempt = 0
         self._awaits_epochs = limits.has_checkpoints
 
@@ -136,19 +136,19 @@ class JobController:
         """What a successor needs, as `resume` takes it."""
         staged = self.phase in (JobPhase.PUBLISHING, JobPhase.ENDED)
         return ControllerProgress(
-            self.attempt,
-            len(STEPS) if staged else self._steps.index,
-            self._steps.arguments,
-            self.draining,
-            self._steps.exchanged,
-            frozenset(self._repairs.pending),
-            frozenset(self._repairs.finished),
-            self._failing,
-            self._error,
-            self.stopping,
-            self._stopped,
-            self._counted_attempt,
-            self.lost,
+            attempt=self.attempt,
+            step=len(STEPS) if staged else self._steps.index,
+            arguments=self._steps.arguments,
+            draining=self.draining,
+            exchanged=self._steps.exchanged,
+            repairing=frozenset(self._repairs.pending),
+            repaired=frozenset(self._repairs.finished),
+            ending=self._ending,
+            error=self._error,
+            stopping=self.stopping,
+            stopped=self._stopped,
+            counted_attempt=self._counted_attempt,
+            lost=self.lost,
         )
 
     def resume(self, progress: ControllerProgress, now_ns: int) -> list[Action]:
@@ -164,9 +164,9 @@ class JobController:
         self._steps.exchanged = progress.exchanged
         self._counted_attempt, self._stopped = progress.counted_attempt, progress.stopped
         self.lost = progress.lost
-        if progress.failing:
+        if progress.ending:
             self._attempt.busy = set(self._attempt.members)
-            return self._fail(progress.error, now_ns)
+            return self._end(progress.error, now_ns)
         self._awaits_epochs &= progress.step <= STEPS.index("run")
         late_ns = self._start_deadline_ns(now_ns)
         self._repairs.restore(progress.repairing, progress.repaired, now_ns, late_ns)
@@ -218,7 +218,7 @@ class JobController:
                 return self._epochs_over(event, now_ns)
             case EpochsFailed():
                 is_running = self.phase is JobPhase.RUNNING
-                return self._fail(event.error, now_ns) if is_running else []
+                return self._end(event.error, now_ns) if is_running else []
             case Tick():
                 return self._tick(now_ns)
 
@@ -255,11 +255,11 @@ class JobController:
         if is_lost:
             lost = f"{self._names.of(member)} lost attempt {event.attempt}: {error}"
             return self._restart_attempt(lost, set(), now_ns)
-        return self._fail(error, now_ns)
+        return self._end(error, now_ns)
 
     def _died(self, event: Died, now_ns: int) -> list[Action]:
         member = event.member
-        if self.phase is JobPhase.FAILING:
+        if self.phase is JobPhase.ENDING:
             return self._end_if_quiet()
         if self.phase is JobPhase.PUBLISHING:
             return []  # its output is staged already
@@ -299,7 +299,7 @@ class JobController:
             return []
         if event.stopped:
             self._stopped = True
-            return self._fail(None, now_ns)
+            return self._end(None, now_ns)
         self._awaits_epochs = False
         return self._advance_if_complete(now_ns)
 
@@ -380,7 +380,7 @@ class JobController:
         refusal = self._limits.refusal(restarts, is_draining=self.draining)
         if refusal is not None:
             msg = f"{reason}; the job is not restarted: {refusal}"
-            return self._fail(WorkerDiedError(msg), now_ns)
+            return self._end(WorkerDiedError(msg), now_ns)
         if self.lost[0] != self.attempt:  # else a controller that failed began the restart
             self.lost = self.attempt, reason
         return self._restart(died, now_ns)
@@ -414,15 +414,15 @@ class JobController:
     @property
     def _is_given_up(self) -> bool:
         """Whether members only have to end their steps: the attempt is over."""
-        return self.phase in (JobPhase.RESTARTING, JobPhase.FAILING)
+        return self.phase in (JobPhase.RESTARTING, JobPhase.ENDING)
 
     def _go_on_if_quiet(self, now_ns: int) -> list[Action]:
         """Reopen or end after a given-up attempt, once no member is busy."""
-        failing = self.phase is JobPhase.FAILING
-        return self._end_if_quiet() if failing else self._reopen_if_ready(now_ns)
+        is_ending = self.phase is JobPhase.ENDING
+        return self._end_if_quiet() if is_ending else self._reopen_if_ready(now_ns)
 
     def _stop_requested(self, event: StopRequested, now_ns: int) -> list[Action]:
-        if self.phase is JobPhase.FAILING or event == self._stop:  # which adds no time to a drain
+        if self.phase is JobPhase.ENDING or event == self._stop:  # which adds no time to a drain
             return []
         if self.phase is JobPhase.PUBLISHING:
             # Too late to change the outcome, but a successor must not begin anew.
@@ -435,7 +435,7 @@ class JobController:
             self._stop = event
             return []
         if begins_anew or not event.drain:
-            return self._fail(None, now_ns)
+            return self._end(None, now_ns)
         self._stop = event
         return self._drain_if_requested(now_ns)
 
@@ -445,9 +445,12 @@ class JobController:
         self._deadline_ns = now_ns + self._limits.drain_timeout_ns
         return [*self._attempt.command("drain")]
 
-    def _fail(self, error: WhaleError | None, now_ns: int) -> list[Action]:
-        """Abort all members; `error` is None if the user cancelled the job, or it has stopped."""
-        self.phase, self._failing = JobPhase.FAILING, True
+    def _end(self, error: WhaleError | None, now_ns: int) -> list[Action]:
+        """Abort all members, and end without publishing.
+
+        `error` is None if the user cancelled the job, or it has stopped behind its savepoint.
+        """
+        self.phase, self._ending = JobPhase.ENDING, True
         self._repairs.give_up()
         self._error = error
         self._deadline_ns = now_ns + self._limits.kill_grace_ns
@@ -471,16 +474,14 @@ class JobController:
         """Act on the deadlines that have passed: that of each repair, and that of the phase."""
         late_relays = self._repairs.late(now_ns)
         if late_relays and self.phase is JobPhase.RUNNING:
-            absent = (
-                set(late_relays) & self._attempt.unspawned
-            )  # the others rejoin, and are aborted
+            absent = set(late_relays) & self._attempt.unspawned  # others rejoin, and are aborted
             late = self._names.not_in_time(late_relays, "come back")
             return self._restart_attempt(late, absent, now_ns)
         if self._deadline_ns is None or now_ns < self._deadline_ns:
             return []
         self._deadline_ns = None
         match self.phase:
-            case JobPhase.FAILING:
+            case JobPhase.ENDING:
                 self._attempt.busy.clear()
                 return self._end_if_quiet()
             case JobPhase.RESTARTING if self._aborting:
@@ -490,11 +491,9 @@ class JobController:
             case JobPhase.RUNNING if self._have_workers_ended:
                 return self._do_without(self._attempt.late, now_ns)  # relays that did not finish
             case JobPhase.RUNNING:
-                return self._fail_late_drain(now_ns)
+                late = self._names.not_drained(self._attempt.late)
+                return self._end(WorkerDiedError(late), now_ns)
         return self._fail_late_start("start", now_ns)
 
     def _fail_late_start(self, what: str, now_ns: int) -> list[Action]:
-        return self._fail(ResourceError(self._names.not_in_time(self._attempt.late, what)), now_ns)
-
-    def _fail_late_drain(self, now_ns: int) -> list[Action]:
-        return self._fail(WorkerDiedError(self._names.not_drained(self._attempt.late)), now_ns)
+        return self._end(ResourceError(self._names.not_in_time(self._attempt.late, what)), now_ns)

@@ -12,7 +12,7 @@ OF_PHASE = {
     JobPhase.STAGING: "finishing",
     JobPhase.PUBLISHING: "finishing",
     JobPhase.RESTARTING: "restarting",
-    JobPhase.FAILING: "failing",
+    JobPhase.ENDING: "ending",
     JobPhase.ENDED: "finishing",
 }
 QUEUED = "queued"

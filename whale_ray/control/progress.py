@@ -20,8 +20,8 @@ class ControllerProgress:
         exchanged: what members have made for each other, for relays that rejoin.
         repairing: the relays that are being replaced.
         repaired: the relays that were replaced in this attempt.
-        failing: whether the job is to end without publishing.
-        error: why, if `failing`; None if the user cancelled the job.
+        ending: whether the job is to end without publishing.
+        error: why, if `ending`; None if the user cancelled the job, or it has stopped.
         stopping: whether the user asked for the end after a savepoint.
         stopped: whether that savepoint is taken.
         counted_attempt: the last attempt in which a checkpoint counted, 0 if none did.
@@ -35,7 +35,7 @@ class ControllerProgress:
     exchanged: tuple[tuple[StepResult, ...], ...] = ()
     repairing: frozenset[int] = frozenset()
     repaired: frozenset[int] = frozenset()
-    failing: bool = False
+    ending: bool = False
     error: WhaleError | None = None
     stopping: bool = False
     stopped: bool = False

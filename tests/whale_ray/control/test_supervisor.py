@@ -321,7 +321,7 @@ def test_once_the_output_is_published_no_event_is_waited_for(no_leaks: None) -> 
         (JobPhase.STAGING, "finishing"),
         (JobPhase.PUBLISHING, "finishing"),
         (JobPhase.RESTARTING, "restarting"),
-        (JobPhase.FAILING, "failing"),
+        (JobPhase.ENDING, "ending"),
         (JobPhase.ENDED, "finishing"),
     ],
 )
