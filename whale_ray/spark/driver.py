@@ -51,6 +51,22 @@ appender.console.layout.pattern = %d{HH:mm:ss} Spark %p: %m%n%throwable{3}
 """While Spark starts, its errors are logged to stderr; all other messages are dropped."""
 
 
+def session_of_process() -> SparkSession | None:
+    """Return this process' Spark session, if it has one that runs.
+
+    Java knows the active session of each of its own threads. A call that was interrupted leaves a
+    thread of Python with another one there, which knows none: then it is the session that pyspark
+    itself would take.
+    """
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    made: Any = SparkSession._instantiatedSession
+    return made if made is not None and made.sparkContext._jsc is not None else None
+
+
 def check_no_session() -> None:
     """Raise UsageError if this process has a Spark session, or the Java process of an earlier."""
     from pyspark import SparkContext

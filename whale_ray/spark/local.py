@@ -15,6 +15,7 @@ from .driver import (
     drop_broken_updates,
     end_java,
     make_active,
+    session_of_process,
     why_not_started,
     without_py4j_logs,
 )
@@ -39,7 +40,7 @@ def spark_locally(app_name: str, settings: SparkSettings | None = None) -> Itera
     require_extra("spark", "a Spark session")
     from pyspark.sql import SparkSession
 
-    running = SparkSession.getActiveSession()
+    running = session_of_process()
     if running is not None:
         yield running
         return

@@ -32,6 +32,7 @@ from .driver import (
     has_stopped,
     keeping_files_in,
     make_active,
+    session_of_process,
     start_java,
     why_not_started,
     without_py4j_logs,
@@ -84,9 +85,7 @@ def spark_on_ray(
         ResourceError: as for `start_session` and `connect_ray`.
     """
     require_extra("spark", "a Spark session on Ray")
-    from pyspark.sql import SparkSession
-
-    running = SparkSession.getActiveSession()
+    running = session_of_process()
     if running is not None:
         adopt_session(running)
         yield running

@@ -17,6 +17,7 @@ from ..configs.extras import require_extra
 from ..operators.sinks.base import Sink, SinkResult, SinkWriter, Staged
 from ..ray_bridge.dataset import HandoverSink
 from ..ray_bridge.folders import new_folder, writing_there
+from .driver import session_of_process
 from .session import adopt_session, check_same_host
 from .types import spark_schema, to_spark_values
 
@@ -142,9 +143,7 @@ def to_spark(rows: SinkResult | pa.Table, session: SparkSession | None = None) -
 
 
 def _active_session() -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    session = SparkSession.getActiveSession()
+    session = session_of_process()
     if session is None:
         msg = "there is no Spark session; pass one, or start one with whale_ray.spark.start_session"
         raise UsageError(msg)

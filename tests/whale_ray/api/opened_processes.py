@@ -10,13 +10,16 @@ from whale_ray.testing import instance_context
 from whale_ray.transport.wire.batch import Batch
 
 
-class Unread:
-    """What `out` is to a process whose rows nobody reads."""
+class KeptRows:
+    """What `out` is to a process: it keeps the rows."""
 
     time_ns: int | None = None
 
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
     def emit_row(self, **values: Any) -> None:
-        pass
+        self.rows.append(values)
 
 
 def opened(kind: type[whale.KeyedProcess], **changes: Any) -> Any:
@@ -27,4 +30,4 @@ def opened(kind: type[whale.KeyedProcess], **changes: Any) -> Any:
 
 
 def feed(process: Any, rows: list[dict[str, Any]]) -> None:
-    process.on_batch(Batch.from_rows(rows), Unread())
+    process.on_batch(Batch.from_rows(rows), KeptRows())

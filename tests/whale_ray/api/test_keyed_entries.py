@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import whale_ray as whale
-from tests.whale_ray.api.opened_processes import Unread, opened
+from tests.whale_ray.api.opened_processes import KeptRows, opened
 from whale_ray import state
 from whale_ray.errors import InputError, UsageError
 from whale_ray.transport.wire.batch import Batch
@@ -60,7 +60,7 @@ rows_of_actions = st.lists(
 
 
 def feed(process: Any, rows: list[dict[str, Any]]) -> None:
-    process.on_batch(Batch.from_rows(rows), Unread())
+    process.on_batch(Batch.from_rows(rows), KeptRows())
     process.deadline_ns()
 
 

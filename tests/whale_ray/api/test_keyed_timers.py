@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import whale_ray as whale
-from tests.whale_ray.api.test_keyed_processes import EPOCH, Sink, feed, opened, timed
+from tests.whale_ray.api.opened_processes import KeptRows, feed, opened
+from tests.whale_ray.api.test_keyed_processes import EPOCH, timed
 from whale_ray import state
 from whale_ray.api.submission import run
 from whale_ray.errors import UsageError, UserFunctionError
@@ -45,9 +46,9 @@ class Mutual(whale.KeyedProcess):
 @pytest.mark.parametrize(
     "fire",
     [
-        lambda process: process.on_watermark(10, Sink()),
-        lambda process: process.close(Sink()),
-        lambda process: process.on_batch(timed([{"k": 1}], 7), Sink()),
+        lambda process: process.on_watermark(10, KeptRows()),
+        lambda process: process.close(KeptRows()),
+        lambda process: process.on_batch(timed([{"k": 1}], 7), KeptRows()),
     ],
     ids=["by a watermark", "at the end", "before a row"],
 )
@@ -55,7 +56,7 @@ def test_timers_that_would_fire_for_ever_are_refused(
     kind: Any, fire: Callable[[Any], None]
 ) -> None:
     process = opened(kind, in_event_time_order=True)
-    process.on_batch(timed([{"k": 1}], 0), Sink())
+    process.on_batch(timed([{"k": 1}], 0), KeptRows())
     with pytest.raises(UsageError) as raised:
         fire(process)
     assert str(raised.value).startswith(
@@ -86,7 +87,7 @@ class Chained(whale.KeyedProcess):
 def test_a_chain_of_timers_goes_on_to_its_end_when_the_input_has_ended(
     keys: list[tuple[int, int]],
 ) -> None:
-    process, sink = opened(Chained), Sink()
+    process, sink = opened(Chained), KeptRows()
     rows = [{"k": k, "at": at, "n": n} for k, (at, n) in enumerate(keys)]
     process.on_batch(timed(rows, 0), sink)
     process.close(sink)
@@ -116,12 +117,12 @@ def test_a_heartbeat_ends_with_the_input_if_it_asks_and_is_refused_if_it_does_no
 
     process = opened(Heartbeat)
     feed(process, [{"k": 1, "asks": True}])
-    process.on_watermark(100, Sink())
-    process.close(Sink())
+    process.on_watermark(100, KeptRows())
+    process.close(KeptRows())
     process = opened(Heartbeat)
     feed(process, [{"k": 1, "asks": True}, {"k": 2, "asks": False}])
     with pytest.raises(UsageError) as raised:
-        process.close(Sink())
+        process.close(KeptRows())
     assert str(raised.value) == (
         "timer 'echo' of key {k=2}: on_timer has set it again 100,000 times since the input ended,"
         " so it would fire for ever: set it only while not self.input_ended"
@@ -148,7 +149,7 @@ def test_timers_of_the_clock_fire_once_when_the_input_has_ended_and_those_they_s
 
     process = opened(Clocked)
     feed(process, [{"k": 1}])
-    process.close(Sink())
+    process.close(KeptRows())
     assert fired == ["beat", "other", "later"]
 
 
@@ -214,12 +215,12 @@ def test_a_timer_in_the_past_fires_with_the_next_watermark() -> None:
             fired.append((self.key.k, out.time_ns))
 
     process = opened(Past)
-    process.on_watermark(100, Sink())
+    process.on_watermark(100, KeptRows())
     feed(process, [{"k": 1, "at": 50}, {"k": 2, "at": 101}, {"k": 3, "at": 20}])
     assert fired == []
-    process.on_watermark(100, Sink())
+    process.on_watermark(100, KeptRows())
     assert fired == [(3, 20), (1, 50)]
-    process.close(Sink())
+    process.close(KeptRows())
     assert fired[2:] == [(2, 101)]
 
 
@@ -243,11 +244,11 @@ def test_timers_fire_in_order_of_time_and_may_set_others() -> None:
 
     process = opened(Chain)
     feed(process, [{"k": k, "n": 3, "at": 7 * k} for k in (4, 1, 2)])
-    process.on_watermark(30, Sink())
+    process.on_watermark(30, KeptRows())
     assert fired == [(7, 1), (14, 2), (17, 1), (24, 2), (27, 1), (28, 4)]
-    process.on_watermark(999, Sink())
+    process.on_watermark(999, KeptRows())
     assert fired[6:] == [(34, 2), (38, 4), (48, 4)]
-    process.on_watermark(2000, Sink())
+    process.on_watermark(2000, KeptRows())
     assert len(fired) == 9 and len(process._state.store) == 0
 
 
