@@ -186,7 +186,7 @@ def test_a_source_reads_what_is_needed_and_results_are_equal(
     if "table" in name:
         assert columns_read(topology, "people") == people
     pruned = run(topology).results("out").to_arrow()
-    monkeypatch.setattr("whale_ray.api.submission.prune_columns", lambda logical: logical)
+    monkeypatch.setattr("whale_ray.api.job_requests.prune_columns", lambda logical: logical)
     whole = run(built(tmp_path, name)).results("out").to_arrow()
     assert pruned.schema == whole.schema
     assert pruned.num_rows > 0
