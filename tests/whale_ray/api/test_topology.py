@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas
+import pyarrow as pa
 import pytest
 
 import whale_ray as whale
@@ -220,10 +221,11 @@ def test_columns_are_followed_as_far_as_they_are_known() -> None:
     with pytest.raises(whale.errors.TopologyError, match="'a'"):
         chosen.key_by("a")
     rows.map(dict).key_by("anything")  # a function may make any columns
-    declared = rows.map(dict, schema={"x": "int64"})
-    declared.key_by("x")
-    with pytest.raises(whale.errors.TopologyError, match="'a'"):
-        declared.key_by("a")
+    for schema in ({"x": "int64"}, Schema.of(x="int64"), pa.schema({"x": pa.int64()})):
+        declared = rows.map(dict, schema=schema)
+        declared.key_by("x")
+        with pytest.raises(whale.errors.TopologyError, match="'a'"):
+            declared.key_by("a")
 
 
 def test_event_time_order_can_be_left_out_or_refused() -> None:

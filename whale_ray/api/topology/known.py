@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from .checks import describe_value, mistake
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ...transport.wire.types import DataType, Schema
 
 KnownColumns: TypeAlias = "Mapping[str, DataType | None]"
-SchemaLike: TypeAlias = "Schema | Mapping[str, str] | Mapping[str, str | type]"
+SchemaLike: TypeAlias = "Schema | pa.Schema | Mapping[str, str] | Mapping[str, str | type]"
 
 
 def columns_of(schema: Schema | None) -> KnownColumns | None:
@@ -35,7 +37,7 @@ def as_known_schema(columns: KnownColumns | None) -> Schema | None:
 
 
 def as_schema(operator_id: str, schema: object) -> Schema | None:
-    """Return the schema that a user passed: a `Schema`, a mapping {'column': 'int64'}, or None.
+    """Return the schema that a user passed: ours, Arrow's, a mapping {'column': 'int64'}, or None.
 
     Raises:
         TopologyError: it is none of these, or names an unsupported type.
@@ -45,16 +47,20 @@ def as_schema(operator_id: str, schema: object) -> Schema | None:
 
     if schema is None or isinstance(schema, Schema):
         return schema
-    if not isinstance(schema, Mapping):
-        raise mistake(
-            operator_id,
-            f"schema is {describe_value(schema)}: pass a whale.Schema or a mapping,"
-            " {'column': 'int64'}",
-        )
     try:
-        return Schema.of(**schema)
+        if isinstance(schema, Mapping):
+            return Schema.of(**schema)
+        import pyarrow as pa
+
+        if isinstance(schema, pa.Schema):
+            return Schema.from_arrow(schema)
     except (InputError, TypeError) as error:
         raise mistake(operator_id, f"schema: {error}") from None
+    raise mistake(
+        operator_id,
+        f"schema is {describe_value(schema)}: pass a whale.Schema or a mapping,"
+        " {'column': 'int64'}",
+    )
 
 
 def check_columns(

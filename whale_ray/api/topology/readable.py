@@ -124,7 +124,8 @@ class ReadableStream(ABC):
                 `whale.columns`: batch → `Batch` or mapping of column name → array, with as many
                 rows.
             id: the id of the operator; by default "map-1" and so on.
-            schema: the columns of the output; by default inferred from its first rows.
+            schema: the columns of the output, as whale's or Arrow's schema, or name → type; by
+                default inferred from its first rows.
             parallelism: the number of instances; by default as many as upstream, and one per
                 worker after a grouping.
 
@@ -174,7 +175,8 @@ class ReadableStream(ABC):
                 either and the index of each output row's input row (integers, shape (output
                 rows,)), or None.
             id: the id of the operator; by default "flat-map-1" and so on.
-            schema: the columns of the output; by default inferred from its first rows.
+            schema: the columns of the output, as whale's or Arrow's schema, or name → type; by
+                default inferred from its first rows.
             parallelism: the number of instances; by default as many as upstream, and one per
                 worker after a grouping.
 
