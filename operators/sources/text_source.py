@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .base import SourceReader
     from .progress import Place
 
-    SchemaLike: TypeAlias = Schema | pa.Schema | Mapping[str, str]
+    SchemaLike: TypeAlias = Schema | pa.Schema | Mapping[str, str] | Mapping[str, str | type]
 
 
 @dataclass(frozen=True)

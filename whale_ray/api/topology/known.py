@@ -14,12 +14,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from .checks import describe_value, mistake
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from ...transport.wire.types import DataType, Schema
 
 KnownColumns: TypeAlias = "Mapping[str, DataType | None]"
-SchemaLike: TypeAlias = "Schema | pa.Schema | Mapping[str, str] | Mapping[str, str | type]"
 
 
 def columns_of(schema: Schema | None) -> KnownColumns | None:
@@ -42,25 +39,22 @@ def as_schema(operator_id: str, schema: object) -> Schema | None:
     Raises:
         TopologyError: it is none of these, or names an unsupported type.
     """
+    import pyarrow as pa
+
     from ...configs.errors import InputError
+    from ...operators.sources.text_source import take_schema
     from ...transport.wire.types import Schema
 
-    if schema is None or isinstance(schema, Schema):
-        return schema
+    if not (schema is None or isinstance(schema, Schema | Mapping | pa.Schema)):
+        raise mistake(
+            operator_id,
+            f"schema is {describe_value(schema)}: pass a whale.Schema or a mapping,"
+            " {'column': 'int64'}",
+        )
     try:
-        if isinstance(schema, Mapping):
-            return Schema.of(**schema)
-        import pyarrow as pa
-
-        if isinstance(schema, pa.Schema):
-            return Schema.from_arrow(schema)
+        return take_schema(schema)
     except (InputError, TypeError) as error:
         raise mistake(operator_id, f"schema: {error}") from None
-    raise mistake(
-        operator_id,
-        f"schema is {describe_value(schema)}: pass a whale.Schema or a mapping,"
-        " {'column': 'int64'}",
-    )
 
 
 def check_columns(

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from ...operators.expressions.expression import Expression
     from ...operators.rows import Row
     from ...operators.sinks.base import Sink
+    from ...operators.sources.text_source import SchemaLike
     from ...operators.transforms import Transform
     from ...transport.custom.operators import Transport
     from ...transport.wire.batch import Batch
-    from .known import SchemaLike
     from .streams import Stream
 
     Columns = Batch | Mapping[str, Any]
