@@ -14,7 +14,6 @@ import functools
 import mmap
 import os
 import tempfile
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ __all__ = ["MADV_POPULATE_WRITE", "MAP_NORESERVE", "PageFile", "release_pages", 
 _MAP_FIXED = 0x10
 MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # known to Python from 3.13 on
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
-_ALIGNED_BYTES = 64
 _REQUESTED_BYTES = 256 << 10
 """So much is asked for at a time: kernels have a limit, and silently read no more."""
 _MADV_COLD = 20  # from Linux 5.4 on
@@ -121,26 +119,13 @@ class PageFile:
     def array(self, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return zeroed memory in a file of its own, freed with the array; raise as `back`.
 
+        It is one mapping, of which a process has so many.
+
         Returns:
             of this type, (count,).
         """
-        return self.arrays({"": (count, np.dtype(dtype))})[""]
-
-    def arrays(
-        self, wanted: Mapping[str, tuple[int, np.dtype[Any]]]
-    ) -> dict[str, npt.NDArray[Any]]:
-        """Return zeroed memory in one file for several arrays; raise as `back`.
-
-        It is one mapping, of which a process has so many, and is freed with the last of the arrays.
-
-        Args:
-            wanted: the size and the type of each array by name.
-        """
-        places, nbytes = {}, 0
-        for name, (count, kind) in wanted.items():
-            places[name] = nbytes
-            nbytes += -(-kind.itemsize * count // _ALIGNED_BYTES) * _ALIGNED_BYTES
-        nbytes = max(-(-nbytes // mmap.PAGESIZE), 1) * mmap.PAGESIZE
+        kind = np.dtype(dtype)
+        nbytes = max(-(-kind.itemsize * count // mmap.PAGESIZE), 1) * mmap.PAGESIZE
         try:
             fd = _nameless(self._directory)
             try:
@@ -150,10 +135,7 @@ class PageFile:
                 os.close(fd)
         except OSError as error:
             raise self._error(error) from None
-        return {
-            name: np.frombuffer(mapping, kind, count, places[name])
-            for name, (count, kind) in wanted.items()
-        }
+        return np.frombuffer(mapping, kind, count)
 
     def holding(self, content: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         """Return the same bytes in a file of their own, freed with the array; raise as `back`.

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ...state.node_transfer import with_columns
 from ...transport.wire.batch import Batch
-from ...transport.wire.block import address_of
 from ...transport.wire.column import Column
 from .kept_arrays import KeptArrays
 from .kernels import END, NOT_LINKED, link
@@ -24,12 +23,22 @@ if TYPE_CHECKING:
 __all__ = ["KeptRows"]
 
 Int64s = npt.NDArray[np.int64]
+Types: TypeAlias = Mapping[str, "np.dtype[Any]"]
 
 _DUMPED_ROWS_MAX = 1 << 16
 _ROWS_MIN = 16
 """An index has room for so many rows at least: sparse streams have many spans of few rows."""
 _INDEX_BYTES = 37
 """Of a row's place in the index, in that of its key and in the heads."""
+
+_KEYS: Types = {"ends": np.dtype(np.int64), "pool": np.dtype(np.uint8)}
+_OF_ROWS: Types = {
+    "hashes": np.dtype(np.uint64),
+    "times": np.dtype(np.int64),
+    "following": np.dtype(np.int32),
+    "matched": np.dtype(np.bool_),
+}
+_INDEX: Types = {"heads": np.dtype(np.int32), **_OF_ROWS}
 
 
 class KeptRows:
@@ -43,14 +52,8 @@ class KeptRows:
 
     def __init__(self) -> None:
         self.log = RowLog()
-        self.keys = KeptArrays(ends=np.zeros(1, np.int64), pool=np.empty(0, np.uint8))
-        self.index = KeptArrays(
-            heads=np.full(2 * _ROWS_MIN, END, np.int32),
-            hashes=np.empty(0, np.uint64),
-            times=np.empty(0, np.int64),
-            following=np.empty(0, np.int32),
-            matched=np.empty(0, np.bool_),
-        )
+        self.keys = KeptArrays(_KEYS)
+        self.index = KeptArrays(_INDEX)
         self._count = 0
         self._table = np.empty(0, np.int64)
         self._table_of = (-1, -1)  # the versions of the arrays whose places `_table` has
@@ -109,22 +112,19 @@ class KeptRows:
     def growth(self, rows: int, key_bytes: int | None) -> int:
         """Return about how many bytes `make_room` takes for arrays that are replaced."""
         count, grown = self._count + rows, 0
-        if count > len(self.index["hashes"]):
+        pool_bytes = self.keys.size("pool")
+        is_larger = key_bytes is not None and self._used_keys + key_bytes > pool_bytes
+        if is_larger and key_bytes is not None:
+            pool_bytes = _power_of_two(self._used_keys + key_bytes)
+        if count > self.index.size("hashes"):
             grown += _INDEX_BYTES * _power_of_two(count)
-        if key_bytes is not None and self._used_keys + key_bytes > len(self.keys["pool"]):
-            grown += _power_of_two(self._used_keys + key_bytes)
-        return grown
+        return grown + pool_bytes if grown or is_larger else 0
 
     def make_room(self, rows: int, key_bytes: int | None) -> None:
         """Make the index large enough for more rows, and for the bytes of keys, if it has some."""
         self._reserve(self._count + rows)
         if key_bytes is not None:
             self._reserve_keys(key_bytes)
-        if self._count + rows > len(self.index["heads"]):
-            self.index.resize("heads", 2 * _power_of_two(self._count + rows), 0)
-            self.index["heads"].fill(END)
-            if self._count:
-                self._link(0, self._count)
 
     def _link(self, first: int, stop: int) -> None:
         index = self.index
@@ -135,12 +135,11 @@ class KeptRows:
         """Where the index is, for `span_kernels`: int64 (TABLE_ENTRIES,)."""
         version = (self.index.version, self.keys.version)
         if version != self._table_of:
-            names = ("hashes", "times", "following", "matched")
-            arrays = [self.index[name] for name in names] + [self.keys["ends"], self.keys["pool"]]
-            heads, pool = self.index["heads"], self.keys["pool"]
-            addresses = [address_of(array) for array in arrays]
-            entries = [address_of(heads), len(heads), *addresses, len(pool), 0]
-            self._table, self._table_of = np.array(entries, np.int64), version
+            at, keys_at = self.index.addresses, self.keys.addresses
+            chains, pool_bytes = self.index.size("heads"), self.keys.size("pool")
+            places = (at["heads"], chains, *(at[name] for name in _OF_ROWS))
+            places += (keys_at["ends"], keys_at["pool"], pool_bytes, 0)
+            self._table, self._table_of = np.array(places, np.int64), version
         self._table[-1] = self._count
         return self._table
 
@@ -191,24 +190,33 @@ class KeptRows:
 
     @property
     def _used_keys(self) -> int:
-        return int(self.keys["ends"][self._count])
+        return int(self.keys["ends"][self._count]) if self.keys.size("ends") else 0
 
     def _reserve(self, count: int) -> None:
-        if count <= len(self.index["hashes"]):
+        """Make room in the index for so many rows; link those that there are to longer heads."""
+        if count <= self.index.size("hashes"):
             return
-        size = max(_power_of_two(count), _ROWS_MIN)
-        for name in ("hashes", "times", "following", "matched"):
-            self.index.resize(name, size, self._count)
+        size, chains = max(_power_of_two(count), _ROWS_MIN), self.index.size("heads")
+        used = dict.fromkeys(_OF_ROWS, self._count)
+        if count <= chains:
+            self.index.resize(dict.fromkeys(_OF_ROWS, size), {**used, "heads": chains})
+            return
+        self.index.resize({"heads": 2 * size, **dict.fromkeys(_OF_ROWS, size)}, used)
+        self.index["heads"].fill(END)
+        if self._count:
+            self._link(0, self._count)
 
     def _reserve_keys(self, nbytes: int) -> None:
         """Make room for keys of so many bytes, of the rows for which there is room."""
-        rows = len(self.index["hashes"])
-        if len(self.keys["ends"]) <= rows:
-            ends = self.keys["ends"]
-            self.keys.resize("ends", rows + 1, min(self._count + 1, len(ends)))
-        if self._used_keys + nbytes > len(self.keys["pool"]):
-            used = self._used_keys
-            self.keys.resize("pool", _power_of_two(used + nbytes), used)
+        ends, pool_bytes = self.index.size("hashes") + 1, self.keys.size("pool")
+        used = self._used_keys
+        if self.keys.size("ends") >= ends and used + nbytes <= pool_bytes:
+            return
+        if used + nbytes > pool_bytes:
+            pool_bytes = _power_of_two(used + nbytes)
+        kept = {"ends": min(self._count + 1, self.keys.size("ends")), "pool": used}
+        self.keys.resize({"ends": ends, "pool": pool_bytes}, kept)
+        self.keys["ends"][0] = 0
 
 
 def _power_of_two(count: int) -> int:

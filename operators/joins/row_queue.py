@@ -22,7 +22,7 @@ __all__ = ["NONE", "RowQueue"]
 Int64s = npt.NDArray[np.int64]
 
 _ROWS_MIN = 1024
-_PLACES = ("times", "owners", "following")
+_PLACES = dict.fromkeys(("times", "owners", "following"), np.dtype(np.int64))
 
 
 class RowQueue:
@@ -42,8 +42,9 @@ class RowQueue:
 
     def __init__(self) -> None:
         self.log = RowLog()
-        self.places = KeptArrays(**{name: np.empty(_ROWS_MIN, np.int64) for name in _PLACES})
+        self.places = KeptArrays(_PLACES)
         self.first = self.count = self.generation = 0
+        self._resize(_ROWS_MIN)
 
     @property
     def times(self) -> Int64s:
@@ -127,8 +128,8 @@ class RowQueue:
         return True
 
     def _resize(self, rows: int) -> None:
-        for name in _PLACES:
-            self.places.resize(name, max(rows, _ROWS_MIN), self.count)
+        sizes = dict.fromkeys(_PLACES, max(rows, _ROWS_MIN))
+        self.places.resize(sizes, dict.fromkeys(_PLACES, self.count))
 
 
 @njit(cache=True, nogil=True)

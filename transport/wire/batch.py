@@ -213,8 +213,8 @@ class Batch:
 
     @property
     def coded(self) -> dict[int, CodedColumn]:
-        """The columns whose texts are codes of a dictionary, by their places."""
-        return coded_columns(self._columns)
+        """The columns whose texts are codes of a dictionary, by their places; none in a block."""
+        return {} if self._block is not None else coded_columns(self._columns)
 
     @property
     def has_times(self) -> bool:

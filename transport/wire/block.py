@@ -72,7 +72,8 @@ class Block:
 
 def address_of(array: Array) -> int:
     """Return the address of a contiguous array."""
-    return int(kernels.address(array.view(_BYTES).reshape(-1)))  # one type: compiled once
+    memory = array.view(_BYTES)  # one type: the kernel is compiled once
+    return int(kernels.address(memory if memory.ndim == 1 else memory.reshape(-1)))
 
 
 def column_sources(columns: list[Column], times: npt.NDArray[np.int64] | None) -> Table:
