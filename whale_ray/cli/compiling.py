@@ -71,10 +71,21 @@ def _compile(parsed: argparse.Namespace) -> int:
         del os.environ[OWN_PROCESSOR_VARIABLE]
     _check_room(place)
     if not any(Path(place).glob("*.nbc")):  # numba's files of compiled code
+        if _is_kept_elsewhere():
+            sys.stdout.write("what most jobs use was compiled before, beside whale-ray's sources\n")
+            return 0
         msg = f"nothing was kept in {place}: {_REMEDY}, and compile again"
         raise ResourceError(msg)
     sys.stdout.write(f"what most jobs use is compiled, and kept in folders such as {place}\n")
     return 0
+
+
+def _is_kept_elsewhere() -> bool:
+    """Return whether what all jobs call is kept, be it where whoever installed whale-ray put it."""
+    from ..transport.kept_functions import versions_are_kept
+    from ..transport.wire import kernels
+
+    return versions_are_kept(kernels.concat_rows)
 
 
 def _check_common_processor() -> None:

@@ -18,7 +18,7 @@ from whale_ray import machine
 from whale_ray.cli import compiling as cli
 from whale_ray.cli.main import main
 from whale_ray.configs.errors import EXIT_FAILURE
-from whale_ray.transport import compiled_folder, compiling
+from whale_ray.transport import compiled_folder, compiling, kept_functions
 
 JOB = """
 import whale_ray as whale
@@ -129,8 +129,27 @@ def test_a_full_folder_is_told(
     told = f"cannot be kept in {tmp_path}: No space left on device; make room there"
     assert told in capsys.readouterr().err
     monkeypatch.setattr(cli, "run_ordinary_jobs", lambda: None)
+    monkeypatch.setattr(kept_functions, "versions_are_kept", lambda _function: False)
     assert main(["compile"]) == EXIT_FAILURE
     assert f"nothing was kept in {tmp_path}: make room there" in capsys.readouterr().err
     (tmp_path / "one.nbc").touch()
     assert main(["compile"]) == 0
     assert str(tmp_path) in capsys.readouterr().out
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_what_was_compiled_beside_the_sources_need_not_be_kept_once_more(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    said = []
+    for chosen in ({}, {"NUMBA_CACHE_DIR": str(tmp_path)}):
+        done = subprocess.run(
+            [sys.executable, "-m", "whale_ray.cli.main", "compile"],
+            env={**os.environ, **chosen},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        said.append(done.stdout)
+    assert said[1] == "what most jobs use was compiled before, beside whale-ray's sources\n"
+    assert not list(tmp_path.rglob("*.nbc"))
