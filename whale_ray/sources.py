@@ -1,10 +1,10 @@
 """Sources of rows: pass one of these to `Topology.source`.
 
 They read files (`parquet`, `ipc`, `csv`, `json_lines`: a file, a folder or a glob), files that
-appear in a folder (`growing_folder`), objects in memory (`arrow`, `pandas`, `iterable`), generated
-rows at a rate (`poisson`), Kafka's topics (`kafka`), Ray Datasets (`ray_dataset`), Spark DataFrames
-(`spark`) and the micro-batches of its streams (`micro_batches`). Derive a source of your own from
-`Source`.
+appear in a folder (`growing_folder`), tables in memory (`arrow`, `pandas`), what Python functions
+yield (`iterable`: rows, `batches`: columns), generated rows at a rate (`poisson`), Kafka's topics
+(`kafka`), Ray Datasets (`ray_dataset`), Spark DataFrames (`spark`) and the micro-batches of its
+streams (`micro_batches`). Derive a source of your own from `Source`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from .operators.sources import (
     Source,
     SourceReader,
     arrow,
+    batches,
     csv,
     growing_folder,
     ipc,
@@ -35,6 +36,7 @@ __all__ = [
     "Source",
     "SourceReader",
     "arrow",
+    "batches",
     "csv",
     "growing_folder",
     "ipc",

@@ -18,9 +18,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["UnitsLeft", "deal_out"]
+__all__ = ["FOREVER", "UnitsLeft", "deal_out"]
 
-_FOREVER = 1 << 62
+FOREVER = 1 << 62
 """The end of a progression without an end."""
 
 _SLICED_RUNS_MAX = 64
@@ -36,16 +36,16 @@ class UnitsLeft:
     @classmethod
     def of_share(cls, instance: int, parallelism: int) -> UnitsLeft:
         """Return the units of an instance that begins."""
-        return cls((range(instance, _FOREVER, parallelism),))
+        return cls((range(instance, FOREVER, parallelism),))
 
     @classmethod
     def from_json(cls, value: Sequence[Sequence[Any]]) -> UnitsLeft:
         """Return what `to_json` described."""
-        return cls(tuple(range(a, _FOREVER if b is None else b, c) for a, b, c in value))
+        return cls(tuple(range(a, FOREVER if b is None else b, c) for a, b, c in value))
 
     def to_json(self) -> list[list[int | None]]:
         """Return [start, stop, step] of each progression; the stop is None without an end."""
-        return [[r.start, None if r.stop == _FOREVER else r.stop, r.step] for r in self.runs]
+        return [[r.start, None if r.stop == FOREVER else r.stop, r.step] for r in self.runs]
 
     @classmethod
     def divided(cls, lefts: Sequence[UnitsLeft], instance: int, parallelism: int) -> UnitsLeft:
@@ -57,7 +57,7 @@ class UnitsLeft:
             parallelism: the number of new instances.
         """
         every = [run for left in lefts for run in left.runs]
-        frontier = max(run.start for run in every if run.stop == _FOREVER)
+        frontier = max(run.start for run in every if run.stop == FOREVER)
         before = [
             cut for run in every if (cut := range(run.start, min(run.stop, frontier), run.step))
         ]
@@ -66,7 +66,7 @@ class UnitsLeft:
                 part for run in before for k in range(parallelism) if (part := run[k::parallelism])
             ]
         mine = deal_out(before, [len(run) for run in before], instance, parallelism)
-        return cls((*mine, range(frontier + instance, _FOREVER, parallelism)))
+        return cls((*mine, range(frontier + instance, FOREVER, parallelism)))
 
     def from_unit(self, unit: int) -> UnitsLeft:
         """Return those that are not before `unit`."""
@@ -97,7 +97,7 @@ class UnitsLeft:
             run = self.runs[0]
             rest = range(run.start + count * run.step, run.stop, run.step)
             return UnitsLeft((rest,) if rest else ())
-        low, high = 0, _FOREVER  # the least unit that is behind `count` others
+        low, high = 0, FOREVER  # the least unit that is behind `count` others
         while low < high:
             middle = (low + high) // 2
             if self._count_before(middle) >= count:
