@@ -38,7 +38,8 @@ class LearntSchema:
         declared: the schema, if it need not be learnt.
         keeps_input_types: whether text, times and decimals that keep the name of an input column
             keep its type too, and integers the type of floats, decimals and uint64.
-        skips_misfits: whether a value of an unsupported type is skipped, instead of an error.
+        skips_misfits: whether rows without names, and values of unsupported types, are skipped,
+            instead of an error at once.
         presumes: whether `settle` presumes columns of nulls to be text, instead of an error.
 
     Attributes:
@@ -67,7 +68,7 @@ class LearntSchema:
 
     @property
     def misfit_row(self) -> int | None:
-        """The number of the row because of which `settle` raised, None if it is no single row."""
+        """The number of the row because of which it raised, None if it is no single row."""
         return self._misfit[0] if self._misfit is not None else None
 
     def look(self, rows: Sequence[Mapping[str, Any]]) -> bool:
@@ -184,9 +185,7 @@ class LearntSchema:
             try:
                 self._types = dict.fromkeys(_names_of(row))
             except InputError as error:
-                if not self._skips_misfits:
-                    raise
-                self._misfit = self._misfit or (first_row + skipped, error)
+                self._note_misfit(first_row + skipped, error)
             else:
                 return skipped
         return len(rows)
@@ -204,10 +203,14 @@ class LearntSchema:
             try:
                 return self._kept(name, type_of_value(value, f"column {name!r}"))
             except InputError as error:
-                if not self._skips_misfits:
-                    raise
-                self._misfit = self._misfit or (row, error)
+                self._note_misfit(row, error)
         return None
+
+    def _note_misfit(self, row: int, error: InputError) -> None:
+        """Note the first row that does not fit; raise the error unless such rows are skipped."""
+        self._misfit = self._misfit or (row, error)
+        if not self._skips_misfits:
+            raise error
 
     def _kept(self, name: str, learnt: DataType) -> DataType:
         own = self._input_type(name) if self._keeps_input_types else None
@@ -225,6 +228,8 @@ def _names_of(row: object) -> Sequence[str]:
     """Return the names of a row's columns; raise InputError if it has none, or not text."""
     if not isinstance(row, Mapping):
         msg = "rows without names; give a schema, or mappings by column name"
+        if hasattr(row, "columns"):
+            msg = f"a {type(row).__name__} is no row: sources.batches takes what yields tables"
         raise InputError(msg)
     for name in row:
         if not isinstance(name, str):

@@ -221,10 +221,12 @@ class RowReader(SourceReader):
         self._source = source
         self._rows = rows
         self._bounded = source.bounded
-        self._learnt = LearntSchema(
-            source.given_schema, skips_misfits=True, presumes=not source.bounded
-        )
         self._policy = source.on_bad_rows
+        self._learnt = LearntSchema(
+            source.given_schema,
+            skips_misfits=self._policy == "drop",
+            presumes=not source.bounded,
+        )
         self._clock = context.clock
         self._ended = False
         self._waiting: list[Any] = []
@@ -387,7 +389,7 @@ class RowReader(SourceReader):
 
 
 def _preview(row: object) -> str:
-    text = repr(row)
+    text = " ".join(repr(row).split())
     return text if len(text) <= _PREVIEW_CHARACTERS else text[:_PREVIEW_CHARACTERS] + "…"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import whale_ray as whale
 from whale_ray.configs.errors import BadRowError, InputError
 from whale_ray.operators import learnt_schema, sources
 from whale_ray.testing import VirtualClock, instance_context, read_all
@@ -200,4 +201,25 @@ def test_values_that_are_not_rows_are_refused() -> None:
     assert str(error.value) == (
         "iterable() got a dict; pass a list of rows, or a function that returns rows, "
         "each a mapping of column name to value"
+    )
+
+
+def test_what_can_never_be_a_row_is_refused_at_once_not_at_an_end_that_never_comes() -> None:
+    def endless() -> Iterator[Any]:
+        return itertools.repeat((1, 2))
+
+    for bounded in (True, False):
+        reader = sources.iterable(endless, bounded=bounded).open(instance_context(0, 1))
+        with pytest.raises(BadRowError, match=r"row 0: rows without names; give a schema, or"):
+            reader.read(1000)
+
+
+def test_a_table_is_no_row_and_the_message_has_one_line() -> None:
+    tables = sources.iterable(lambda: [whale.Batch.from_pydict({"n": [1, 2]})])
+    with pytest.raises(BadRowError) as raised:
+        rows_of(tables)
+    assert str(raised.value) == (
+        "row 0: a Batch is no row: sources.batches takes what yields tables:"
+        " Batch(2 rows; n: int64) {n=1} {n=2}; correct it, pass schema=, or pass"
+        " on_bad_rows='drop' to leave such rows out and count them"
     )
