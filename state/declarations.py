@@ -39,9 +39,9 @@ _NUMBERS = frozenset(
     | {"float32", "float64"}
 )
 _ORDERED = _NUMBERS | {"date32", "timestamp", "duration"}
-_FIXED = _ORDERED | {"bool"}
-_MAP_KEYS = _ORDERED - {"uint64", "float32", "float64"}
-_KEPT = _ORDERED | {"bool", "string", "large_string", "binary", "large_binary"}
+_TEXTS = frozenset({"string", "large_string", "binary", "large_binary"})
+_MAP_KEYS = _ORDERED - {"uint64", "float32", "float64"} | _TEXTS
+_KEPT = _ORDERED | {"bool"} | _TEXTS
 
 
 @dataclass(eq=False)
@@ -144,20 +144,20 @@ def list(type: TypeLike, *, ttl: Duration | None = None) -> Any:
     """Declare a list: `append(x)`, `len`, `[n]`, iteration, `get()`, `clear()`.
 
     Raises:
-        InputError: it is not a type of numbers, booleans, dates, timestamps or durations.
+        InputError: values of this type cannot be kept.
     """
-    return StateDeclaration("list", _checked("list", type, _FIXED), ttl=ttl)
+    return StateDeclaration("list", _checked("list", type, _KEPT), ttl=ttl)
 
 
 def map(key: TypeLike, value: TypeLike, *, ttl: Duration | None = None) -> Any:
     """Declare a mapping, used like a dict: `[k] = x`, `[k]`, `get(k)`, `in`, `del`, `items()`.
 
     Raises:
-        InputError: keys are not of integers, dates, timestamps or durations, or values not of
-            numbers, booleans, dates, timestamps or durations.
+        InputError: keys are not of integers, dates, timestamps, durations, text or bytes, or
+            values of a type that cannot be kept.
     """
     key_type = _checked("map", key, _MAP_KEYS)
-    return StateDeclaration("map", _checked("map", value, _FIXED), key_type=key_type, ttl=ttl)
+    return StateDeclaration("map", _checked("map", value, _KEPT), key_type=key_type, ttl=ttl)
 
 
 def timer(clock: Literal["event", "processing"] = "event") -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from ..transport.wire.batch import Batch
 from ..transport.wire.column import Column
 from ..transport.wire.types import DataType, Field, Schema
 from .keys import hash_keys
-from .records import RecordField, RecordLayout, column_of_references, copy_of_records
+from .records import RecordField, RecordLayout, copy_of_records
 
 if TYPE_CHECKING:
     from .store import KeyedStore
@@ -25,9 +25,11 @@ __all__ = [
     "field_columns",
     "holds_all",
     "import_nodes",
+    "kept_columns",
     "set_column",
     "takes_exported",
     "with_columns",
+    "write_columns",
     "write_fields",
 ]
 
@@ -49,18 +51,10 @@ def export_records(
         records: each with a key, (n,).
         memory: the log in which their references are positions.
     """
-    columns = field_columns(records, layout.fields)
-    sets = {
-        name: (records["#set"] >> np.uint64(bit)) & np.uint64(1) == 1
-        for name, bit in layout.bits.items()
-    }
-    for name, is_set in sets.items():
+    columns = kept_columns(layout, records, layout.fields, memory)
+    for name, bit in layout.bits.items():
+        is_set = (records["#set"] >> np.uint64(bit)) & np.uint64(1) == 1
         columns[set_column(name)] = Column.of(is_set)
-    for field in layout.fields:
-        if field.heap:
-            references = records[field.name]
-            column = column_of_references(_BINARY, references, sets[field.name], memory)
-            columns[column_name(field.name)] = column
     keys = Batch(layout.keys, layout.key_columns(records, slice(None), memory), len(records))
     return with_columns(keys, columns)
 
@@ -72,10 +66,8 @@ def import_nodes(store: KeyedStore, batch: Batch) -> npt.NDArray[np.int64]:
     store.reserve(batch.num_rows)
     slots = store.slots(hashes, batch)
     fields = [field for field in layout.fields if column_name(field.name) in batch.schema]
-    write_fields(store.records, slots, fields, batch)
+    write_columns(store, slots, fields, batch)
     for field in fields:
-        if field.heap:
-            store.write_values(field.name, slots, batch.column(column_name(field.name)))
         if field.nullable:
             mask = np.uint64(1 << layout.bits[field.name])
             is_set = batch.column(set_column(field.name)).data
@@ -102,6 +94,41 @@ def field_columns(records: npt.NDArray[Any], fields: Iterable[RecordField]) -> d
             kind = _type_of(field.dtype)
             found[column_name(field.name)] = Column(kind, _stored(records[field.name], kind))
     return found
+
+
+def kept_columns(
+    layout: RecordLayout,
+    records: npt.NDArray[Any],
+    fields: Sequence[RecordField],
+    memory: npt.NDArray[np.uint8],
+) -> dict[str, Column]:
+    """Return fields of some records as columns, exact to the last bit; those in the heap as bytes.
+
+    Args:
+        layout: of the records.
+        records: (n,).
+        fields: which.
+        memory: the log in which their references are positions.
+    """
+    found = field_columns(records, fields)
+    for field in fields:
+        if field.heap:
+            column = layout.value_column(field.name, _BINARY, records, memory)
+            found[column_name(field.name)] = column
+    return found
+
+
+def write_columns(
+    store: KeyedStore,
+    slots: npt.NDArray[np.int64],
+    fields: Sequence[RecordField],
+    batch: Batch,
+) -> None:
+    """Write what `kept_columns` returned into the records of `slots`; raise StateFullError."""
+    write_fields(store.records, slots, fields, batch)
+    for field in fields:
+        if field.heap:
+            store.write_values(field.name, slots, batch.column(column_name(field.name)))
 
 
 def write_fields(

@@ -15,19 +15,25 @@ import numpy as np
 import numpy.typing as npt
 from numba import carray
 
+from ..configs.errors import InputError
 from ..transport.atomics import direct, kernel
 from ..transport.wire.kernels import pointer
 from . import index
 from .keys import hash_words
+from .records import VALUE_BYTES_MAX
 
-__all__ = ["OneKey"]
+__all__ = ["OneKey", "OneTextKey", "hash_of_text_key"]
 
 Int64s = npt.NDArray[np.int64]
 
 # The vector: addresses of what `index` works on, and of the key, its hash and its record.
 _PLACE, _AT, _BUCKETS, _RANKS = range(4)
-_BUCKET_COUNT, _COLUMNS, _WORDS, _HASH, _SLOT = range(4, 9)
-_VECTOR_WORDS = 9
+_BUCKET_COUNT, _COLUMNS, _WORDS, _HASH, _SLOT, _IS_HASHED = range(4, 10)
+_VECTOR_WORDS = 10
+
+_HASH_MASK = (1 << 64) - 1
+_TEXT_BYTES = 64
+"""So long a text is looked up without an allocation, at first."""
 
 
 class OneKey:
@@ -44,7 +50,7 @@ class OneKey:
 
     def __init__(self, place: Int64s, at: Int64s, columns: int) -> None:
         self._words: Any = np.empty(columns, np.uint64)
-        self.hashes = np.empty(1, np.uint64)
+        self.hashes: Any = np.empty(1, np.uint64)
         self._slot = np.empty(1, np.int64)
         self.address = int(self._words.ctypes.data)
         self._write = struct.Struct(f"={columns}q").pack_into
@@ -53,33 +59,72 @@ class OneKey:
         self._always = (place, at)
         self._vector = np.zeros(_VECTOR_WORDS, np.int64)
         self._vector[:2] = [array.ctypes.data for array in self._always]
-        self._vector[_COLUMNS:] = [
+        self._vector[_COLUMNS:_IS_HASHED] = [
             *(columns, self.address, self.hashes.ctypes.data, self._slot.ctypes.data)
         ]
         self._at_vector = int(self._vector.ctypes.data)
 
-    def find(self, buckets: Any, ranks: Any, words: tuple[int, ...]) -> int:
+    def find(self, buckets: Any, ranks: Any, words: tuple[Any, ...]) -> int:
         """Return the record of a key, −1 if there is none; `buckets` and `ranks` as they are."""
         if buckets is not self._buckets or ranks is not self._ranks:
             self._note(buckets, ranks)
-        self._write(self._words, 0, *words)
+        self._write_key(words)
         return _find(self._at_vector)
 
-    def find_or_insert(self, buckets: Any, ranks: Any, words: tuple[int, ...]) -> int:
+    def find_or_insert(self, buckets: Any, ranks: Any, words: tuple[Any, ...]) -> int:
         """Return the record of a key as `find`, a new one if there is none.
 
         A negative number says that room must be made first, as by `index.find_or_insert`.
         """
         if buckets is not self._buckets or ranks is not self._ranks:
             self._note(buckets, ranks)
-        self._write(self._words, 0, *words)
+        self._write_key(words)
         return _find_or_insert(self._at_vector)
+
+    def _write_key(self, words: tuple[Any, ...]) -> None:
+        self._write(self._words, 0, *words)
 
     def _note(self, buckets: Any, ranks: Any) -> None:
         self._buckets, self._ranks = buckets, ranks
         self._vector[_BUCKETS] = buckets.ctypes.data
         self._vector[_RANKS] = ranks.ctypes.data
         self._vector[_BUCKET_COUNT] = len(buckets)
+
+
+class OneTextKey(OneKey):
+    """Looks single keys of an integer and a text, or bytes, up in the index of a store.
+
+    Python has the hash of a text at hand. It is another one in each process, so keys come with it
+    into no store but one of the same process.
+    """
+
+    def __init__(self, place: Int64s, at: Int64s) -> None:
+        super().__init__(place, at, 3)  # the integer; address and length of the text
+        self._vector[_IS_HASHED] = 1
+        self._write_hash = struct.Struct("=Q").pack_into
+        self._make_room(_TEXT_BYTES)
+
+    def _make_room(self, nbytes: int) -> None:
+        room = np.empty(nbytes, np.uint8)
+        self._room: Any = room.data
+        self._room_bytes, self._room_address = nbytes, int(room.ctypes.data)
+
+    def _write_key(self, words: tuple[Any, ...]) -> None:
+        number, text = words
+        size = len(text)
+        if size > self._room_bytes:
+            if size > VALUE_BYTES_MAX:
+                msg = f"a key of {size:,} bytes; at most {VALUE_BYTES_MAX:,} fit"
+                raise InputError(msg)
+            self._make_room(2 * size)
+        self._room[:size] = text
+        self._write(self._words, 0, number, self._room_address, size)
+        self._write_hash(self.hashes, 0, hash_of_text_key(number, text))
+
+
+def hash_of_text_key(number: int, text: bytes) -> int:
+    """Return the hash of a key of an integer and a text for stores of this process."""
+    return hash((number, text)) & _HASH_MASK
 
 
 @direct
@@ -94,7 +139,8 @@ def _find(vector: int) -> int:
     hashes = carray(pointer(known[_HASH]), 1, np.uint64)
     slots = carray(pointer(known[_SLOT]), 1, np.int64)
     no_nulls = carray(pointer(known[_SLOT]), 0, np.uint32)
-    hash_words(words, hashes)
+    if not known[_IS_HASHED]:
+        hash_words(words, hashes)
     index.find(place, at, buckets, ranks, hashes, known[_WORDS], no_nulls, slots)
     return slots[0]
 
@@ -111,7 +157,8 @@ def _find_or_insert(vector: int) -> int:
     hashes = carray(pointer(known[_HASH]), 1, np.uint64)
     slots = carray(pointer(known[_SLOT]), 1, np.int64)
     no_nulls = carray(pointer(known[_SLOT]), 0, np.uint32)
-    hash_words(words, hashes)
+    if not known[_IS_HASHED]:
+        hash_words(words, hashes)
     done = index.find_or_insert(
         place, at, buckets, ranks, hashes, known[_WORDS], no_nulls, slots, 0
     )

@@ -186,16 +186,22 @@ class KeyedStore(StoreValues):
 
     @cached_property
     def _one(self) -> OneKey:
-        from .one_key import OneKey  # which loads its machine code; only handles need it
+        from .one_key import OneKey, OneTextKey  # they load machine code; only handles need it
 
+        if self.layout.texts:
+            return OneTextKey(self._place, self._at)
         return OneKey(self._place, self._at, self.layout.fixed_words)
 
-    def find_one(self, *words: int) -> int:
-        """Return the record of one key as `find` does; all key columns are 64-bit integers."""
+    def find_one(self, *words: Any) -> int:
+        """Return the record of one key as `find` does.
+
+        All key columns are 64-bit integers; or one integer and one of text, whose UTF-8 is passed.
+        Keys with a text have `hash_of_text_key` as their hash then.
+        """
         return self._one.find(self._table.buckets, self._table.ranks, words)
 
-    def slot_of_one(self, *words: int) -> int:
-        """Return the record of one key as `slots` does; all key columns are 64-bit integers."""
+    def slot_of_one(self, *words: Any) -> int:
+        """Return the record of one key as `slots` does; else as `find_one`."""
         if self._table.is_growing:
             self._table.advance(1)
         slot = self._one.find_or_insert(self._table.buckets, self._table.ranks, words)

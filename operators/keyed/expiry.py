@@ -18,8 +18,8 @@ from ...state.records import RecordField
 from ...state.store import KeyedStore
 from ...state.timers import NO_TIME, TimerQueue
 from ..windows.durations import duration_ns
-from .entries import MapHandle
 from .handles import Handle, queued_field
+from .map_handle import MapHandle
 
 __all__ = ["Expiry", "Moment", "expiring", "expiry_fields", "ttl_ns_of"]
 
@@ -160,18 +160,16 @@ class ExpiringMap(MapHandle):
     def __setitem__(self, key: Any, value: Any) -> None:
         """Set the value of an entry, which stays from now on."""
         self._find(key)
-        super().__setitem__(key, value)
-        slot = self._slot()
-        entry = self._entries.find(self._ids[slot], self._word(key))
-        self._holders[entry] = slot
+        entry = self._set(key, value)
+        self._holders[entry] = self._slot()
         self.expiry.note_write(entry)
 
     @property
     def _kept_fields(self) -> tuple[str, ...]:
         return ("value", expiry_fields("value")[0].name)
 
-    def _enter(self, slots: Any, ids: Any, ats: Any, places: Any, entries: Any) -> None:
-        super()._enter(slots, ids, ats, places, entries)
+    def _enter(self, slots: Any, ids: Any, places: Any, entries: Any) -> None:
+        super()._enter(slots, ids, places, entries)
         np.asarray(self._holders)[entries] = slots
         self.expiry.enter(entries)
 
@@ -182,7 +180,7 @@ class ExpiringMap(MapHandle):
         return entries
 
     def __len__(self) -> int:
-        return len(self._words())
+        return len(self._own())
 
     def free_due(self, until_ns: int) -> Any:
         """Remove what is gone at a time; return the records whose entries they were."""
@@ -200,14 +198,12 @@ class ExpiringMap(MapHandle):
             return -1
         return entry
 
-    def _words(self) -> list[int]:
+    def _own(self) -> Any:
         slot = self._slot()
-        owner = self._ids[slot]
-        for word in super()._words():
-            entry = self._entries.find(owner, word)
+        for entry in super()._own().tolist():
             if self.expiry.is_expired(entry):
                 self._remove(slot, entry)
-        return super()._words()
+        return super()._own()
 
 
 def expiring(base: type[Any]) -> type[Any]:

@@ -11,6 +11,7 @@ import datetime
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import numpy as np
@@ -228,19 +229,21 @@ class Extreme(ValueHandle):
 class BytesHandle(_MaybeAbsent):
     """A text or binary value, or none."""
 
-    __slots__ = ("_heap", "_is_text")
+    __slots__ = ("_decode", "_encode", "_heap")
 
     def __init__(self, declaration: StateDeclaration, keyed: KeyedStore, cursor: Cursor) -> None:
         super().__init__(declaration, keyed, cursor)
         self._heap = keyed.heap
-        self._is_text = declaration.type.is_text
+        encode, self._decode = codec_of(declaration.type)
+        assert encode is not None
+        self._encode = encode
 
     def get(self, default: Any = None) -> Any:
         """Return the key's value, or `default` if it has none."""
         if not self.exists:
             return default
         raw = self._heap.get(self._values[self._cursor[0]])
-        return raw.decode() if self._is_text else raw
+        return raw if self._decode is None else self._decode(raw)
 
     def set(self, value: Any) -> None:
         """Set the key's value; None takes it away.
@@ -253,12 +256,10 @@ class BytesHandle(_MaybeAbsent):
             self.clear()
             return
         slot = self._cursor[0]
-        if self._is_text and isinstance(value, str):
-            raw = value.encode()
-        elif not self._is_text and isinstance(value, (bytes, bytearray)):
-            raw = bytes(value)
-        else:
-            self._refused(TypeError(), value)
+        try:
+            raw = self._encode(value)
+        except TypeError as error:
+            self._refused(error, value)
         if slot is None:
             self._refused(TypeError(), value)
         self._values[slot] = self.keyed.replace_value(self._values[slot], raw)
@@ -364,6 +365,21 @@ def _as_bool(value: Any) -> Any:
     raise TypeError
 
 
+def _as_utf8(value: Any) -> bytes:
+    """Return a text as it is stored."""
+    if isinstance(value, str):
+        with suppress(UnicodeEncodeError):  # half of a pair of surrogates is no text
+            return value.encode()
+    raise TypeError
+
+
+def _as_bytes(value: Any) -> bytes:
+    """Return bytes as they are stored."""
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value)
+    raise TypeError
+
+
 def _as_float32(value: Any) -> Any:
     """Return a number that fits into float32, in which one that does not would be infinite."""
     if not math.isfinite(value) or abs(float(value)) < _FLOAT32_END:
@@ -376,9 +392,13 @@ def codec_of(
 ) -> tuple[Callable[[Any], Any] | None, Callable[[Any], Any] | None]:
     """Return how a value of Python is stored, and back; None if it is kept as it is.
 
-    Dates, times and durations are stored as integers. The first raises an error of Python's for a
-    value that cannot be stored.
+    Dates, times and durations are stored as integers, text as UTF-8. The first raises an error of
+    Python's for a value that cannot be stored.
     """
+    if kind.is_text:
+        return _as_utf8, bytes.decode
+    if kind.kind == "bytes":
+        return _as_bytes, None
     if kind.family == "bool":
         return _as_bool, None
     if kind.family == "float32":

@@ -20,9 +20,10 @@ from ...state.store import KeyedStore
 from ...state.timers import NO_TIME, TimerQueue
 from ..rows import fail_at
 from ..sealing import Epochs
-from .entries import EntriesHandle, ListHandle, MapHandle, id_field
+from .entries import EntriesHandle, ListHandle, id_field
 from .expiry import Moment, expiring, ttl_ns_of
 from .handles import Cursor, Handle, TimerHandle, class_of, queued_field
+from .map_handle import MapHandle
 from .sealed_state import SealedState
 from .state_fields import fields_of
 from .stored_parts import StoredParts

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...state.node_transfer import field_columns
+from ...state.node_transfer import kept_columns
 from ...state.records import RecordField, copy_of_records
 from ...state.sealed_records import SealedRecords, living
 from ...transport.wire.column import Column
@@ -29,11 +29,11 @@ class SealedEntries:
     """The entries of one declared list or map at a seal; of use as long as `SealedRecords`.
 
     Attributes:
-        entries: their records, found by an id and a word.
+        entries: their records, found by an id and one more key.
         id_field: the field of a key's record for its id.
-        at_column: the name of the column for the word.
+        at_column: the name of the column for the other key.
         fields: what else is kept of an entry.
-        place_field: the field that entries of a key are ordered by; None: by the word.
+        place_field: the field that entries of a key are ordered by; None: by the other key.
     """
 
     entries: SealedRecords
@@ -49,22 +49,23 @@ class SealedEntries:
         parts = [self._piece(number, ids) for number in range(self.entries.pieces)]
         none = np.empty(0, np.int64), np.empty(0, self.entries.layout.dtype)
         places, records = (np.concatenate(one) for one in zip(none, *parts, strict=True))
-        rows, ats = order[places], self._words(records)[1]
-        by = ats if self.place_field is None else records[self.place_field]
+        rows = order[places]
+        by = self._keys(records)[1].data if self.place_field is None else records[self.place_field]
         ordered = np.lexsort((by, rows))
-        kept = field_columns(copy_of_records(records, ordered), self.fields)
-        return rows[ordered], {self.at_column: Column.of(ats[ordered]), **kept}
+        layout, memory = self.entries.layout, self.entries.memory
+        records = copy_of_records(records, ordered)
+        kept = kept_columns(layout, records, self.fields, memory)
+        return rows[ordered], {self.at_column: self._keys(records)[1], **kept}
 
     def _piece(self, number: int, ids: Int64s) -> tuple[Int64s, Records]:
         """Return which of some ids, ascending, the entries of a piece have, and these entries."""
         records = living(self.entries.read(self.entries.piece(number)))
-        owners = self._words(records)[0]
+        owners = self._keys(records)[0].data
         places = np.searchsorted(ids, owners)
         places[places == len(ids)] = 0
         wanted = ids[places] == owners if len(ids) else np.zeros(len(owners), np.bool_)
         return places[wanted], copy_of_records(records, np.flatnonzero(wanted))
 
-    def _words(self, records: Records) -> tuple[Int64s, Int64s]:
-        columns = self.entries.layout.key_columns(records, slice(None), self.entries.memory)
-        owners, ats = (column.data for column in columns)
-        return owners, ats
+    def _keys(self, records: Records) -> list[Column]:
+        """Return the ids and keys of entries."""
+        return self.entries.layout.key_columns(records, slice(None), self.entries.memory)

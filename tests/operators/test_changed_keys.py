@@ -30,6 +30,8 @@ class Kept(whale.KeyedProcess):
     sum = state.sum("int64")
     numbers = state.list("int64")
     counts = state.map("int64", "int64")
+    names = state.map("string", "binary")
+    words = state.list("string")
     text = state.value("string")
     at = state.timer()
 
@@ -40,6 +42,10 @@ class Kept(whale.KeyedProcess):
         self.sum.add(row.number)
         self.numbers.append(row.number)
         self.counts[row.number % 3] = row.number
+        self.names["ö" * (row.number % 4)] = row.number.to_bytes(2, "big")
+        self.words.append("w" * (row.number % 5))
+        if row.number % 7 == 0:
+            self.names.pop("ö")
         self.text.set(f"{row.key}{row.number}" if row.number % 2 else None)
         self.at.set(out.time_ns + 3)
 

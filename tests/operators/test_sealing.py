@@ -56,9 +56,11 @@ class Everything(whale.KeyedProcess):
     text = state.value("string")
     numbers = state.list("int64")
     ratios = state.map("int64", "double")
+    words = state.list("string")
+    named = state.map("string", "string")
     brief = state.value("int64", ttl=BRIEFLY)
     brief_numbers = state.list("int64", ttl=BRIEFLY)
-    brief_ratios = state.map("int64", "double", ttl=BRIEFLY)
+    brief_ratios = state.map("string", "double", ttl=BRIEFLY)
     quiet = state.timer()
 
     def on_row(self, row: Any, out: Output) -> None:
@@ -71,18 +73,20 @@ class Everything(whale.KeyedProcess):
         self.numbers.append(row.number)
         self.brief.set(row.number)
         self.brief_numbers.append(row.number)
+        self.words.append("wörd" * (row.number % 4))
+        self.named[str(row.number % 6)] = self.words[-1]
         if row.ratio is not None:
             self.least.add(row.ratio)
-            for ratios in (self.ratios, self.brief_ratios):
+            for ratios, kind in ((self.ratios, int), (self.brief_ratios, str)):
                 if row.number % 5 == 4:
-                    ratios.pop(row.number + 1)
-                ratios[row.number] = row.ratio
+                    ratios.pop(kind(row.number + 1))
+                ratios[kind(row.number)] = row.ratio
 
     def on_timer(self, timer: Any, out: Output) -> None:
         one = {"key": self.key.key, "rows": self.rows.get(), "least": self.least.get()}
-        for name in ("text", "numbers", "brief", "brief_numbers"):
+        for name in ("text", "numbers", "words", "brief", "brief_numbers"):
             one[name] = str(getattr(self, name).get())
-        for name in ("ratios", "brief_ratios"):
+        for name in ("ratios", "named", "brief_ratios"):
             one[name] = str(sorted(getattr(self, name).items()))
         out.emit_rows([one])
         if self.rows.get() > 4:

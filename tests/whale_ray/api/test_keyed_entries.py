@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import math
 from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,39 +18,66 @@ import whale_ray as whale
 from tests.whale_ray.api.opened_processes import KeptRows, opened
 from whale_ray import state
 from whale_ray.errors import InputError, UsageError
+from whale_ray.state import one_key
 from whale_ray.transport.wire.batch import Batch
 
 
-class Kept(whale.KeyedProcess):
-    """Does what each row says, and notes what is kept then."""
+@dataclass(frozen=True)
+class Kinds:
+    """Types of a list and a map, and what stands for a number in them."""
 
-    items = state.list("double")
-    seen = state.map("int64", "int32")
+    item: str
+    key: str
+    value: str
+    item_of: Callable[[int], Any]
+    key_of: Callable[[int], Any]
+    value_of: Callable[[int], Any]
 
-    def open(self, context: Any) -> None:
-        super().open(context)
-        self.notes: list[Any] = []
 
-    def on_row(self, row: Any, out: whale.Output) -> None:
-        match row.do:
-            case "append":
-                self.items.append(row.n)
-            case "replace" if len(self.items):
-                self.items[row.n % len(self.items)] = -1.0
-            case "clear items":
-                self.items.clear()
-            case "set":
-                self.seen[row.n] = row.n * 2
-            case "pop":
-                self.seen.pop(row.n)
-            case "delete" if row.n in self.seen:
-                del self.seen[row.n]
-            case "clear":
-                self.clear()
-        assert len(self.seen) == len(self.seen.keys()) and sorted(self.seen) == sorted(
-            self.seen.keys()
-        )
-        self.notes.append((row.k, self.items.get(), dict(self.seen.items()), self.seen.get(row.n)))
+NUMBERS = Kinds("double", "int64", "int32", float, int, lambda n: 2 * n)
+TEXTS = Kinds(
+    *("string", "large_string", "binary"),
+    lambda n: "ä" * max(n, 0),
+    lambda n: "ö" * 40 * n,  # the longest exceeds what is looked up without an allocation
+    bytes,
+)
+BYTES = Kinds("binary", "binary", "string", lambda n: b"\0" * abs(n), bytes, str)
+
+
+def kept_of(kinds: Kinds) -> type[Any]:
+    """Return a process that does what each row says, and notes what is kept then."""
+
+    class Kept(whale.KeyedProcess):
+        items = state.list(kinds.item)
+        seen = state.map(kinds.key, kinds.value)
+
+        def open(self, context: Any) -> None:
+            super().open(context)
+            self.notes: list[Any] = []
+
+        def on_row(self, row: Any, out: whale.Output) -> None:
+            key = kinds.key_of(row.n)
+            match row.do:
+                case "append":
+                    self.items.append(kinds.item_of(row.n))
+                case "replace" if len(self.items):
+                    self.items[row.n % len(self.items)] = kinds.item_of(-1)
+                case "clear items":
+                    self.items.clear()
+                case "set":
+                    self.seen[key] = kinds.value_of(row.n)
+                case "pop":
+                    self.seen.pop(key)
+                case "delete" if key in self.seen:
+                    del self.seen[key]
+                case "clear":
+                    self.clear()
+            assert len(self.seen) == len(self.seen.keys())
+            assert sorted(self.seen) == sorted(self.seen.keys())
+            seen = dict(self.seen.items())
+            self.notes.append((row.k, self.items.get(), seen, self.seen.get(key)))
+
+    return Kept
 
 
 actions = st.sampled_from(
@@ -64,30 +93,32 @@ def feed(process: Any, rows: list[dict[str, Any]]) -> None:
     process.deadline_ns()
 
 
-@settings(max_examples=60, deadline=None)
-@given(rows_of_actions, st.integers(1, 9))
-def test_lists_and_maps_are_those_of_python(rows: list[Any], batch_rows: int) -> None:
-    process = opened(Kept)
+@pytest.mark.parametrize("kinds", [NUMBERS, TEXTS, BYTES], ids=["numbers", "texts", "bytes"])
+@settings(max_examples=40, deadline=None)
+@given(rows=rows_of_actions, batch_rows=st.integers(1, 9))
+def test_lists_and_maps_are_those_of_python(kinds: Kinds, rows: list[Any], batch_rows: int) -> None:
+    process: Any = opened(kept_of(kinds))
     named = [dict(zip(("k", "do", "n"), row, strict=True)) for row in rows]
     for first in range(0, len(rows), batch_rows):
         feed(process, named[first : first + batch_rows])
-    items: dict[str, list[float]] = defaultdict(list)
-    seen: dict[str, dict[int, int]] = defaultdict(dict)
+    items: dict[str, list[Any]] = defaultdict(list)
+    seen: dict[str, dict[Any, Any]] = defaultdict(dict)
     expected = []
     for key, do, n in rows:
+        at = kinds.key_of(n)
         if do == "append":
-            items[key].append(float(n))
+            items[key].append(kinds.item_of(n))
         elif do == "replace" and items[key]:
-            items[key][n % len(items[key])] = -1.0
+            items[key][n % len(items[key])] = kinds.item_of(-1)
         elif do == "set":
-            seen[key][n] = 2 * n
+            seen[key][at] = kinds.value_of(n)
         elif do in ("pop", "delete"):
-            seen[key].pop(n, None)
+            seen[key].pop(at, None)
         if do in ("clear items", "clear"):
             items[key] = []
         if do == "clear":
             seen[key] = {}
-        expected.append((key, list(items[key]), dict(seen[key]), seen[key].get(n)))
+        expected.append((key, list(items[key]), dict(seen[key]), seen[key].get(at)))
     assert process.notes == expected
     kept = sum(bool(items[key] or seen[key]) for key in "ab")
     assert len(process._state.store) == kept
@@ -138,10 +169,55 @@ def test_entries_of_other_types_are_refused() -> None:
     feed(operator, [{"k": 1}])
     sealed = [chunk.rows.num_rows for chunk in operator.chunks(1)]
     assert sum(sealed) == 0, "what was refused leaves no entry, and so no key"
-    with pytest.raises(InputError, match="state.map does not keep string"):
-        state.map("string", "int64")
-    with pytest.raises(InputError, match="state.list does not keep binary"):
-        state.list("binary")
+    with pytest.raises(InputError, match="state.map does not keep float64"):
+        state.map("double", "int64")
+    with pytest.raises(InputError, match=r"state.list does not keep decimal128"):
+        state.list("decimal128(9, 2)")
+
+
+def test_other_values_than_text_and_bytes_are_refused_where_these_are_kept() -> None:
+    class Wrong(whale.KeyedProcess):
+        words = state.list("string")
+        named = state.map("string", "binary")
+        by_bytes = state.map("binary", "string")
+        text = state.value("string")
+
+        def on_row(self, row: Any, out: whale.Output) -> None:
+            for wrong in (b"x", 1, "\ud800"):  # half of a pair of surrogates
+                with pytest.raises(UsageError, match="'words' keeps values of string, not"):
+                    self.words.append(wrong)
+                with pytest.raises(UsageError, match="'named' has keys of string, .*: pass a str"):
+                    self.named[wrong] = b""
+                with pytest.raises(UsageError, match="'text' keeps values of string, not"):
+                    self.text.set(wrong)
+            with pytest.raises(UsageError, match="'named' keeps values of binary, not 'x'"):
+                self.named["a"] = "x"
+            with pytest.raises(UsageError, match="'by_bytes' has keys of binary, .*: pass bytes"):
+                self.by_bytes.get("x")
+            self.by_bytes[bytearray(b"a")] = "b"
+            assert self.by_bytes.items() == [(b"a", "b")]
+            self.by_bytes.clear()
+            assert not self.words and not self.named
+
+    feed(opened(Wrong), [{"k": 1}])
+
+
+def test_texts_whose_hashes_are_equal_are_entries_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(one_key, "_HASH_MASK", 1)
+
+    class Names(whale.KeyedProcess):
+        seen = state.map("string", "int64")
+
+        def on_row(self, row: Any, out: whale.Output) -> None:
+            for n in range(50):
+                self.seen[f"n{n}"] = n
+            for n in range(0, 50, 3):
+                del self.seen[f"n{n}"]
+            assert dict(self.seen.items()) == {f"n{n}": n for n in range(50) if n % 3}
+
+    feed(opened(Names), [{"k": 1}, {"k": 2}])
 
 
 @pytest.mark.parametrize("filled", [False, True])

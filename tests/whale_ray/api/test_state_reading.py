@@ -46,6 +46,8 @@ class Everything(whale.KeyedProcess):
     items = state.list("float")
     seen = state.map("int16", "date32")
     days = state.map("date32", "double", ttl="2 hours")
+    words = state.list("string")
+    named = state.map("string", "binary")
     quiet = state.timer("processing")
 
     def on_row(self, row: Any, out: whale.Output) -> None:
@@ -58,8 +60,10 @@ class Everything(whale.KeyedProcess):
             self.flag.set(row.v > 1)
             self.seen[int(row.v)] = DAY
             self.days[DAY] = row.v
+            self.named[f"näme {row.v:g}"] = str(row.v).encode()
             self.quiet.set(NOON)
         self.items.append(row.v)
+        self.words.append(f"{row.v:g}")
 
     def on_timer(self, timer: Any, out: whale.Output) -> None:
         """Fire: does nothing."""
@@ -83,6 +87,8 @@ def expected(key: str, values: list[float]) -> dict[str, Any]:
         "items": values,
         "seen": sorted((n, DAY) for n in {int(v) for v in kept}),
         "days": [(DAY, kept[-1])] if kept else [],
+        "words": [f"{v:g}" for v in values],
+        "named": [(f"näme {v:g}", str(v).encode()) for v in dict.fromkeys(kept)],
         "quiet": NOON.replace(tzinfo=None) if kept else None,
     }
 
@@ -213,6 +219,8 @@ def test_types_are_the_declared_ones(store):
         "items": "list<item: float>",
         "seen": "map<int16, date32[day]>",
         "days": "map<date32[day], double>",
+        "words": "list<item: string>",
+        "named": "map<string, binary>",
         "quiet": "timestamp[ns]",
     }
 
