@@ -27,7 +27,7 @@ from ..multicast.switching import Switch, change_degree, join, leave, reshape
 from ..multicast.tree_messages import StreamLoad, TreeOrders
 from ..multicast.tree_state import Goal, SwitchReport, TreeLoad, TreeState
 from ..multicast.trees import Tree, Vertex
-from ..plan.hosts import shape_tree
+from ..plan.hosts import host_name, shape_tree
 from ..plan.streams import RingSpec, StreamPlan
 from ..relay.stream_load import SampleClock
 
@@ -169,6 +169,10 @@ class TreeController:
         return [(host, TreeOrders(tuple(messages))) for host, messages in by_host.items()]
 
 
+def _name(vertex: Vertex) -> str:
+    return host_name(int(vertex))
+
+
 class _Stream:
     """One stream's tree: its coordinator, and the monitor of its source."""
 
@@ -190,7 +194,7 @@ class _Stream:
         self.throttle: float | None = None
         self.load: TreeLoad | None = None
         patience = max(1, -(-settings.patience_ms * 1_000_000 // TICK_NS))
-        self.coordinator = SwitchCoordinator(term, record, patience)
+        self.coordinator = SwitchCoordinator(term, record, patience, _name)
         self._stream = ring.id
         self._monitor = Monitor(settings, max(1, record.tree.degree), now_ns)
         self._wanted_degree = self._monitor.degree

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from .switch_messages import (
@@ -84,11 +84,17 @@ class SwitchRecord:
 class SwitchCoordinator:
     """Leads one stream's tree from epoch to epoch."""
 
-    def __init__(self, term: int, record: SwitchRecord, patience_ticks: int) -> None:
+    def __init__(
+        self,
+        term: int,
+        record: SwitchRecord,
+        patience_ticks: int,
+        name: Callable[[Vertex], str] = repr,
+    ) -> None:
         """Begin, or continue from a predecessor's record: `tick` then returns what is to be sent.
 
         A switch is aborted if not all vertices are ready after `patience_ticks` ticks. ValueError
-        if that is below 1.
+        if that is below 1. `name` returns what a vertex is called in `failure` and `aborts`.
         """
         if patience_ticks < 1:
             msg = f"patience_ticks={patience_ticks}: it must be 1 or more"
@@ -100,6 +106,7 @@ class SwitchCoordinator:
         self.failure = ""
         """Which bytes that a vertex needs are lost; the attempt cannot continue. "" if none are."""
         self._patience_ticks = patience_ticks
+        self._name = name
         self._ticks = 0
         self._reserved: dict[Vertex, int] = {}
         self._waiting = set(record.concerned)
@@ -199,8 +206,8 @@ class SwitchCoordinator:
         if isinstance(message, Starved) and message.vertex == self.tree.root:
             # Valid in any term: bytes that the source has dropped do not come back.
             self.failure = (
-                f"{message.child!r} needs the stream from {message.wanted:,} on, but "
-                f"{message.vertex!r} holds it from {message.held_from:,} on only"
+                f"{self._name(message.child)} needs the stream from byte {message.wanted:,} on, "
+                f"but {self._name(message.vertex)} holds it from byte {message.held_from:,} on only"
             )
         if message.term != self.term or message.epoch != self.record.last_epoch:
             return []
@@ -210,7 +217,7 @@ class SwitchCoordinator:
                 self._waiting.discard(message.vertex)
                 return [] if self._waiting else self._decide_commit()
             case Refused() if self.phase is SwitchPhase.PREPARING:
-                self._decide_abort(f"{message.vertex!r}: {message.reason}")
+                self._decide_abort(f"{self._name(message.vertex)}: {message.reason}")
                 return self._pending_messages()
             case Done() if self.phase in (SwitchPhase.COMMITTING, SwitchPhase.ABORTING):
                 self._waiting.discard(message.vertex)
@@ -225,7 +232,7 @@ class SwitchCoordinator:
         """Repeat unanswered messages; abort a switch that not all are ready for in time."""
         self._ticks += 1
         if self.phase is SwitchPhase.PREPARING and self._ticks >= self._patience_ticks:
-            late = ", ".join(sorted(map(str, self._waiting)))
+            late = ", ".join(sorted(map(self._name, self._waiting)))
             self._decide_abort(f"not ready in time: {late}")
         return self._pending_messages()
 
@@ -248,7 +255,7 @@ class SwitchCoordinator:
         )
         self._lost_while_committing = True
         if self.phase is SwitchPhase.PREPARING:
-            self._decide_abort(f"{vertex!r} has failed")
+            self._decide_abort(f"{self._name(vertex)} has failed")
         self._waiting.discard(vertex)
         self._unfinished.discard(vertex)
         self._uninformed = self._living()

@@ -13,7 +13,7 @@ from whale_ray.control.tree_controller import (
     Orders,
     TreeController,
 )
-from whale_ray.multicast.switch_messages import AddressedMessage, Message
+from whale_ray.multicast.switch_messages import AddressedMessage, Message, Starved
 from whale_ray.multicast.switch_vertex import SwitchVertex
 from whale_ray.multicast.tree_messages import StreamLoad
 from whale_ray.multicast.tree_state import (
@@ -192,6 +192,21 @@ def test_the_tree_is_repaired_around_a_dead_relay_which_then_returns() -> None:
     assert [one.before for one in switches[1:]] == [one.after for one in switches[:-1]]
     assert switches[-1].after == world.tree
     assert parent not in switches[1].after.vertices
+
+
+def test_hosts_are_called_by_their_names() -> None:
+    world = World()
+    world.flow()
+    world.failed.add(3)
+    world.controller.set_goal(Goal("star", 0))
+    world.flow()
+    world.carry_out(world.controller.lost(3, world.now))
+    (switch,) = (one for one in world.controller.switches if one.aborted)
+    assert switch.aborted == "host-3 has failed"
+    world.carry_out(world.controller.answered(0, Starved(1, 0, 0, 3, 40, 5000), world.now))
+    assert world.controller.failure == (
+        "host-3 needs the stream from byte 40 on, but host-0 holds it from byte 5,000 on only"
+    )
 
 
 def test_nothing_is_begun_while_the_source_has_no_relay() -> None:

@@ -316,7 +316,7 @@ def test_what_is_held_nowhere_fails():
     assert coordinator.failure == ""
     coordinator.receive(Starved(2, 0, "S", "a", 40, 5000))
     assert coordinator.failure == (
-        "'a' needs the stream from 40 on, but 'S' holds it from 5,000 on only"
+        "'a' needs the stream from byte 40 on, but 'S' holds it from byte 5,000 on only"
     )
 
 
