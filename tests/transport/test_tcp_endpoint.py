@@ -349,12 +349,13 @@ def test_impossible_addresses_are_refused(hosts):
     assert str(caught.value).startswith(
         "host 'far' cannot be found: 'no.such.host.invalid' port 5 does not resolve ("
     )
-    with pytest.raises(ResourceError, match="host 'this host' cannot be found"):
+    with pytest.raises(ResourceError, match="host 'lost' cannot be found: 'no.such"):
         lost.listen("no.such.host.invalid")
     with pytest.raises(ResourceError) as caught:
         lost.listen("192.0.2.1")
     assert str(caught.value) == (
-        "cannot listen at '192.0.2.1', port 0: Cannot assign requested address"
+        "host 'lost' cannot listen at '192.0.2.1': Cannot assign requested address; it needs an "
+        "address of the machine that it runs on"
     )
 
 
@@ -375,8 +376,8 @@ def test_a_port_range_that_is_taken():
         with pytest.raises(ResourceError) as caught:
             hosts.add("parent")
         assert str(caught.value) == (
-            f"cannot listen at '127.0.0.1': ports {low} to {low} are all taken; every host and "
-            "every job on a machine needs a port of its own: widen "
+            f"host 'parent' cannot listen at '127.0.0.1': ports {low} to {low} are all taken; "
+            "every host and every job on a machine needs a port of its own: widen "
             "transport.port_range_low and transport.port_range_high"
         )
         hosts.close()
@@ -399,8 +400,8 @@ def test_ports_that_are_reserved(monkeypatch):
         (1022, 1025, "ports 1022 to 1025 are all taken or not permitted (2 of them); every host"),
     ):
         with pytest.raises(ResourceError) as caught:
-            Listener(ADDRESS, low, high)
-        assert str(caught.value).startswith(f"cannot listen at '127.0.0.1': {said}")
+            Listener("full", ADDRESS, low, high)
+        assert str(caught.value).startswith(f"host 'full' cannot listen at '127.0.0.1': {said}")
 
 
 def test_the_first_free_port_of_the_range_is_taken():

@@ -66,7 +66,7 @@ class Acceptor:
             msg = "this endpoint listens already"
             raise RuntimeError(msg)
         low, high = self._settings.port_range_low, self._settings.port_range_high
-        self._listener = Listener(address, low, high)
+        self._listener = Listener(self._identity.host, address, low, high)
         return self._listener.fileno()
 
     @property

@@ -57,13 +57,13 @@ def resolve(host: str, address: Address) -> ResolvedAddress:
 class Listener:
     """A socket that listens at one address."""
 
-    def __init__(self, address: str, low: int, high: int) -> None:
+    def __init__(self, host: str, address: str, low: int, high: int) -> None:
         """Listen at `address` on the first free port from `low` to `high`; 0 to 0: on any.
 
-        Raises ResourceError if the address does not resolve or is none of this machine, or if
-        every port is taken or reserved.
+        `host` is the name of this one, for messages. Raises ResourceError if the address does not
+        resolve or is none of this machine, or if every port is taken or reserved.
         """
-        self._sock = _listening_socket(address, low, high)
+        self._sock = _listening_socket(host, address, low, high)
         numeric, port = self._sock.getsockname()[:2]
         self.address: Final[Address] = (str(numeric), int(port))
         """The numeric address and the port."""
@@ -103,9 +103,10 @@ def _any_descriptor() -> int:
     return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 
-def _listening_socket(address: str, low: int, high: int) -> socket.socket:
+def _listening_socket(host: str, address: str, low: int, high: int) -> socket.socket:
     """Return a socket that listens; see `Listener`."""
-    family, (numeric, _) = resolve("this host", (address, 0))
+    family, (numeric, _) = resolve(host, (address, 0))
+    cannot = f"host {host!r} cannot listen at {address!r}"
     forbidden = 0
     for port in range(low, high + 1):
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -119,26 +120,29 @@ def _listening_socket(address: str, low: int, high: int) -> socket.socket:
             # A port below 1024 may be forbidden; others are not.
             forbidden += error.errno == errno.EACCES
             if error.errno not in {errno.EADDRINUSE, errno.EACCES}:
-                msg = f"cannot listen at {address!r}, port {port}: {os.strerror(error.errno or 0)}"
+                foreign = error.errno == errno.EADDRNOTAVAIL
+                remedy = "; it needs an address of the machine that it runs on" if foreign else ""
+                msg = f"{cannot}: {os.strerror(error.errno or 0)}{remedy}"
                 raise ResourceError(msg) from error
             continue
         return sock
-    raise ResourceError(_no_port(address, low, high, forbidden))
+    msg = f"{cannot}: {_no_port(low, high, forbidden)}"
+    raise ResourceError(msg)
 
 
-def _no_port(address: str, low: int, high: int, forbidden: int) -> str:
+def _no_port(low: int, high: int, forbidden: int) -> str:
     """Say why no port could be had, and what to do; `forbidden` of them are reserved."""
     ports = f"ports {low} to {high}"
     change = "transport.port_range_low and transport.port_range_high"
     if forbidden > high - low:
         return (
-            f"cannot listen at {address!r}: this process is not permitted to bind {ports} (those "
-            f"below 1024 are commonly reserved); change {change}"
+            f"this process is not permitted to bind {ports} (those below 1024 are commonly "
+            f"reserved); change {change}"
         )
     rest = f" or not permitted ({forbidden} of them)" if forbidden else ""
     return (
-        f"cannot listen at {address!r}: {ports} are all taken{rest}; every host and every job on a "
-        f"machine needs a port of its own: widen {change}"
+        f"{ports} are all taken{rest}; every host and every job on a machine needs a port of its "
+        f"own: widen {change}"
     )
 
 
