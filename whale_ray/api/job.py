@@ -362,6 +362,7 @@ class Job:
 
         Raises:
             UsageError: the job takes no checkpoints, or has ended.
+            WhaleError: the error with which the job failed before there was one.
             TimeoutError: there is none within `timeout_s`; it may still come.
         """
         from ..control.job_states import ALIVE
@@ -379,6 +380,8 @@ class Job:
             if place is not None:
                 number = None  # another controller leads the job now
             if has_ended:
+                if self.state == "failed":
+                    self.wait()  # which raises why
                 msg = f"job {self.name!r} has ended ({self.state}): it takes no savepoint any more"
                 raise UsageError(msg)
             if timeout_s is not None and clock.monotonic_ns() - begin_ns >= timeout_s * 1e9:

@@ -22,7 +22,7 @@ from tests.whale_ray.user_code.gated_numbers import (
     expected,
     kill_worker_once,
 )
-from whale_ray.configs.errors import InputError, UsageError
+from whale_ray.configs.errors import InputError, UsageError, UserFunctionError
 from whale_ray.testing import VirtualClock
 from whale_ray.transport.clock import SystemClock
 
@@ -93,6 +93,16 @@ def test_a_job_that_loses_a_worker_goes_on_and_each_row_comes_once(
         whale.submit(
             topology, on="processes", checkpoints=tmp_path / "state", restore="latest", **OFTEN
         )
+
+
+def test_a_savepoint_of_a_job_that_has_failed_says_why(tmp_path: Path, no_leaks: None) -> None:
+    topology = whale.Topology("failing")
+    rows = topology.source(whale.sources.arrow(NUMBERS), id="numbers")
+    rows.map(lambda row: {"n": row.n // 0}, id="divide").sink(whale.sinks.collect(), id="out")
+    job = whale.submit(topology, on="processes", workers=1, checkpoints=tmp_path / "state")
+    until(lambda: job.state == "failed", "it does not fail")
+    with pytest.raises(UserFunctionError, match="ZeroDivisionError"):
+        job.savepoint()
 
 
 def test_a_job_of_which_an_instance_of_the_source_has_ended_goes_on_again_and_again(
