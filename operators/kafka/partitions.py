@@ -28,6 +28,7 @@ __all__ = [
     "owned",
     "position_of",
     "positions_in",
+    "refuse_lost",
 ]
 
 BEGINNING = -2
@@ -157,3 +158,19 @@ def positions_in(positions: Iterable[Position], topics: Sequence[str]) -> dict[P
                 if number != ID:
                     offsets[Partition(topic, int(number))] = int(offset)
     return offsets
+
+
+def refuse_lost(read: Collection[Partition], found: Collection[Partition]) -> None:
+    """Raise InputError if a partition that is read is not found: a topic never loses one.
+
+    The client would wait for it without a word.
+    """
+    lost = sorted(set(read) - set(found))
+    if lost:
+        msg = (
+            f"topic {lost[0].topic!r} has no partition {lost[0].number} any more, which this"
+            " job reads: the topic was created anew, so the job's offsets are not those of its"
+            " messages. Submit the job with another folder of checkpoints, to read it from its"
+            " start"
+        )
+        raise InputError(msg)

@@ -18,7 +18,7 @@ from ..sources.base import SourceReader
 from .client import ClientErrors, KafkaCluster
 from .new_partitions import PartitionWatch
 from .offsets import partitions_of
-from .partitions import BEGINNING, Partition, owned, position_of
+from .partitions import BEGINNING, Partition, owned, position_of, refuse_lost
 
 if TYPE_CHECKING:
     import confluent_kafka
@@ -351,27 +351,12 @@ class KafkaReader(SourceReader):
         except self._kafka.KafkaException as error:
             self._fail_unless_passing(error.args[0])  # else the consumer continues trying by itself
             return
-        self._refuse_lost(found)
+        refuse_lost(self._reading, found)
         if not self._bounded:
             self._note_new(found)
 
     def _all_partitions(self, consumer: confluent_kafka.Consumer) -> list[Partition]:
         return [one for topic in self._topics for one in partitions_of(consumer, topic, _MEETING_S)]
-
-    def _refuse_lost(self, partitions: Collection[Partition]) -> None:
-        """Raise InputError if one that is read is not there: a topic never has fewer than before.
-
-        The client would wait for it without a word.
-        """
-        lost = sorted(self._reading.keys() - set(partitions))
-        if lost:
-            msg = (
-                f"topic {lost[0].topic!r} has no partition {lost[0].number} any more, which this"
-                " job reads: the topic was created anew, so the job's offsets are not those of its"
-                " messages. Submit the job with another folder of checkpoints, to read it from its"
-                " start"
-            )
-            raise InputError(msg)
 
     def _note_new(self, partitions: Iterable[Partition]) -> list[Partition]:
         """Note and return the partitions of this instance that are not read yet."""
@@ -383,7 +368,7 @@ class KafkaReader(SourceReader):
     def _add_new(
         self, consumer: confluent_kafka.Consumer, partitions: Collection[Partition]
     ) -> None:
-        self._refuse_lost(partitions)
+        refuse_lost(self._reading, partitions)
         new = self._note_new(partitions)
         if new:
             consumer.incremental_assign(self._assignment(new))

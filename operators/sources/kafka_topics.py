@@ -12,7 +12,7 @@ from ...configs.errors import InputError
 from ..arguments import check_type, names
 from ..kafka.client import KafkaCluster
 from ..kafka.offsets import Questions
-from ..kafka.partitions import BEGINNING, checked_place, owned, positions_in
+from ..kafka.partitions import BEGINNING, checked_place, owned, positions_in, refuse_lost
 from ..kafka.reader import KafkaReader, ReadingRules
 from ..kafka.topic_ids import ids_in, refuse_other_topics, topic_ids
 from ..kafka.values import RowFormat, take_columns
@@ -132,7 +132,7 @@ class KafkaSource(Source):
             ready.begins.keys() | offsets.keys(), self.topics, context.instance, context.parallelism
         )
         if ready.ends is not None:
-            mine = [partition for partition in mine if partition in ready.ends]
+            refuse_lost(mine, ready.ends)  # asked for anew, if the job was submitted again
         first = dict.fromkeys(mine, BEGINNING) if offsets else ready.begins
         return KafkaReader(
             self.cluster,

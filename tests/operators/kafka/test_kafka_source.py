@@ -409,12 +409,17 @@ def test_a_topic_that_is_gone_when_a_job_goes_on(cluster: MockCluster) -> None:
         open_reader(source, positions=[reader.position()])
 
 
+@pytest.mark.parametrize("submitted_again", [False, True])
 @pytest.mark.parametrize("end", [None, "latest"])
-def test_a_topic_that_has_fewer_partitions_than_were_read(cluster: MockCluster, end: Any) -> None:
+def test_a_topic_that_has_fewer_partitions_than_were_read(
+    cluster: MockCluster, end: Any, submitted_again: bool
+) -> None:
     topic = cluster.topic()
     source = source_of(cluster, topic, end=end)
     before = open_reader(source).position()
     cluster.create_anew(topic, PARTITIONS - 1)
+    if submitted_again:
+        source = source_of(cluster, topic, end=end)
     with pytest.raises(InputError, match=rf"topic '{topic}' has no partition 3 any more, .* anew"):
         open_reader(source, positions=[before])
 
