@@ -6,6 +6,7 @@ decide. It fetches ahead in threads of its own; `read` takes what has come, and 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ _PAUSE_NS_MAX = 10_000_000
 _GROUP_COMMIT_NS = 5 * NS_PER_S
 _BEHIND = "rows behind"
 _MEETING_S = 5.0
+_LEAVING_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -212,13 +214,21 @@ class KafkaReader(SourceReader):
         return {_BEHIND: behind} if behind else {}
 
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect; without brokers, commits to the group are waited for only so long."""
         if self._consumer is not None:
             self._watch.close()
-            if self._rules.group is not None:
-                self._commit_to_group(self._consumer, wait=True)
-            self._consumer.close()
+            leaving = threading.Thread(
+                target=self._leave, args=[self._consumer], name="kafka-leaving", daemon=True
+            )
+            leaving.start()
+            leaving.join(_LEAVING_S)
             self._consumer = None
+
+    def _leave(self, consumer: confluent_kafka.Consumer) -> None:
+        """Disconnect; the client first waits for its commits, for minutes, and takes no timeout."""
+        if self._rules.group is not None:
+            self._commit_to_group(consumer, wait=True)
+        consumer.close()
 
     # --- what the consumer hands over -------------------------------------------------------------
 
