@@ -112,8 +112,7 @@ class GrowingFolderSource(Source):
             listed = self.list_own(context).values()
             read = FilesRead.divided(olds, listed, begun, instance, parallelism)
         mine = {name: at for name, at in begun.items() if owner_of(name, parallelism) == instance}
-        learnt = own_or_first(context, positions, "columns")
-        columns = None if learnt is None else take_schema(dict(learnt))
+        columns = self._columns_before(context, positions)
         lasts = [one.get("last", ()) for one in positions]
         last = LastRead.divided(lasts, read.remembered, instance, parallelism)
         empty = [
@@ -123,6 +122,18 @@ class GrowingFolderSource(Source):
             if owner_of(name, parallelism) == instance
         ]
         return GrowingFolderReader(self, context, read, mine, columns, last, empty)
+
+    def _columns_before(
+        self, context: InstanceContext, positions: Sequence[Position]
+    ) -> Schema | None:
+        """Return the columns of the files before; None if the user says, maybe others, by now."""
+        learnt = own_or_first(context, positions, "columns")
+        if learnt is None or not isinstance(self.of_one, ParquetSource):
+            return None  # the columns of text are declared
+        known = take_schema(dict(learnt))
+        assert known is not None
+        wanted = self.of_one.columns
+        return known if wanted is None or tuple(wanted) == tuple(known.names) else None
 
     def resumption(self) -> str:
         """Return that the files read are remembered."""

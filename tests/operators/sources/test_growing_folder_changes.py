@@ -15,10 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.operators.sources.growing import POLL_NS, Folder
+import whale_ray as whale
+from tests.operators.sources.growing import POLL_NS, TYPES, Folder
 from whale_ray.configs.errors import InputError
 from whale_ray.operators.sources import files_read
 from whale_ray.operators.sources.files_read import owner_of
+from whale_ray.testing import instance_context
 
 ORDERS = pytest.mark.parametrize("order", ["name", "time"])
 FAR = "x" * 300
@@ -354,3 +356,40 @@ def test_checkpoints_that_know_less_of_files_are_restored(tmp_path: Path, order:
     with pytest.raises(InputError, match=r"0004\.csv: it has changed after it was read"):
         folder.read_all()
     folder.close()
+
+
+@pytest.mark.parametrize("policy", ["fail", "drop"])
+@pytest.mark.parametrize("instances", [1, 2])
+def test_other_columns_may_be_wanted_after_a_checkpoint(
+    tmp_path: Path, policy: str, instances: int
+) -> None:
+    for kind, wanted in (
+        ("csv", {"schema": {"n": "int32", "file": "string"}}),
+        ("json_lines", {"schema": {"file": "string"}}),
+        ("csv", {"schema": TYPES, "columns": ["n"]}),
+        ("parquet", {"columns": ["file", "n"]}),
+    ):
+        path = tmp_path / f"{kind}-{len(wanted)}"
+        path.mkdir()
+        folder = Folder(path, kind=kind, on_bad_rows=policy)
+        folder.add("a", 40)
+        folder.add("b", 9)
+        folder.read(0, 25)
+        positions = folder.positions()
+        folder.close()
+        make: Any = whale.sources.growing_folder
+        source = make(path, kind, **wanted).with_bad_rows(policy)
+        rows: list[dict[str, Any]] = []
+        for instance in range(instances):
+            context = instance_context(instance, instances, clock=folder.clock)
+            reader = source.open_at(context, positions)
+            while batch := reader.read(100):
+                rows += batch.to_pylist()
+            assert reader.rejected == {}
+            reader.close()
+        names = wanted.get("columns") or list(wanted["schema"])
+        every = [(name, n) for name, count in (("a", 40), ("b", 9)) for n in range(count)]
+        left = [{"file": name, "n": n} for name, n in every if (name, n) not in folder.seen]
+        assert sorted(map(repr, rows)) == sorted(
+            repr({name: row[name] for name in names}) for row in left
+        )
