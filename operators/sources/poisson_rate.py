@@ -11,8 +11,8 @@ together they are a Poisson process of the whole rate.
 
 A position holds the chunks that are left, and the schedule: the generator of the gaps before the
 chunk that is being emitted. So a job that continues emits the same rows at the same distances; with
-another number of instances, the schedule is another one, which resumes from the latest time that
-any instance had reached.
+another number of instances, or another rate, the schedule is another one, which resumes from the
+latest time that any instance had reached.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class PoissonReader(SourceReader):
         self._chunks = self._progress.units(0, stop)
         self._mean_gap_ns = 1e9 * context.parallelism / source.rate_per_s
         seed = [source.seed, _GAPS, context.instance]
-        other = positions is not None and len(positions) != context.parallelism
+        other = positions is not None and self._is_other(positions, context.parallelism)
         self._gaps = np.random.default_rng([*seed, self._progress.first] if other else seed)
         self._gaps_before: Mapping[str, Any] = {}
         self._scheduled_from = 0
@@ -130,6 +130,12 @@ class PoissonReader(SourceReader):
             self._advance()
         else:
             self._go_on(positions[context.instance])
+
+    def _is_other(self, positions: Sequence[Position], parallelism: int) -> bool:
+        """Return whether the schedule is another one than that of the positions."""
+        mean_gap_ns = self._mean_gap_ns
+        same = (one.get("mean_gap_ns", mean_gap_ns) == mean_gap_ns for one in positions)
+        return len(positions) != parallelism or not all(same)
 
     def _go_on(self, own: Position) -> None:
         """Continue with the instance's own schedule.
@@ -149,6 +155,7 @@ class PoissonReader(SourceReader):
         reached_ns = int(self._due_ns[rows - 1]) if rows > self._scheduled_from else self._since_ns
         return {
             **self._progress.position(rows),
+            "mean_gap_ns": self._mean_gap_ns,
             "gaps": {name: hex(value) for name, value in self._gaps_before["state"].items()},
             "scheduled_from": self._scheduled_from,
             "since_ns": self._since_ns,

@@ -332,6 +332,23 @@ def test_a_generator_goes_on_with_its_schedule() -> None:
     assert sum(batch.num_rows for batch in rest) == 4000 - 2624
 
 
+@pytest.mark.parametrize("rates", [(10.0, 1000.0), (1000.0, 10.0), (float("inf"), 10.0)])
+def test_another_rate_holds_from_the_checkpoint_on(rates: tuple[float, float]) -> None:
+    before, since = (sources.poisson(rate, lambda n, _: {"n": n}, limit=4000) for rate in rates)
+    opened = Opened(before, 0, 1)
+    rows = [opened.read(1)[0] for _ in range(600)]
+    clock = VirtualClock(start_ns=10**15)
+    again = since.open_at(instance_context(clock=clock), [opened.position()])
+    while (ready_ns := again.next_ready_ns()) is not None:
+        clock.advance(max(0, ready_ns - clock.monotonic_ns()))
+        batch = again.read(1)
+        assert batch is not None
+        rows += map(repr, batch.to_pylist())
+    assert rows == [repr({"n": number}) for number in range(4000)]
+    taken_s = (clock.monotonic_ns() - 10**15) / 1e9
+    assert taken_s == pytest.approx(3400 / rates[1], rel=0.1)  # five deviations of the sum
+
+
 def test_downtime_is_not_made_up_for() -> None:
     source = sources.poisson(1e3, lambda n, _: {"n": n}, limit=4000)
     opened = Opened(source, 0, 1)
