@@ -203,7 +203,8 @@ class PoissonReader(SourceReader):
 
         source = self._source
         self._gaps_before, self._since_ns = self._gaps.bit_generator.state, self._last_ns
-        self._position = self._scheduled_from = 0
+        read = 0 if self._rows is None else self._rows.num_rows
+        self._position = self._scheduled_from = read
         self._rows = None
         for chunk, place in self._chunks:
             first, begin = chunk * CHUNK_ROWS, place["rows"] if place else 0
@@ -211,8 +212,7 @@ class PoissonReader(SourceReader):
             if begin < count:
                 break
         else:
-            self._progress.end()
-            return
+            return  # the last chunk stays begun, of which a higher limit has more rows
         self._progress.enter(chunk, {"rows": 0})
         self._position = begin
         self._scheduled_from = begin if scheduled_from is None else scheduled_from

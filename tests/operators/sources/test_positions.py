@@ -332,6 +332,18 @@ def test_a_generator_goes_on_with_its_schedule() -> None:
     assert sum(batch.num_rows for batch in rest) == 4000 - 2624
 
 
+@pytest.mark.parametrize("instances", [(1, 1), (2, 2), (3, 2), (1, 4)])
+def test_a_higher_limit_goes_on_behind_the_last_row(instances: tuple[int, int]) -> None:
+    rows: list[str] = []
+    positions = None
+    for parallelism, limit in zip((*instances, 1), (1500, 1700, 4000), strict=True):
+        source = sources.poisson(1e6, lambda n, _: {"n": n}, limit=limit)
+        opened = [Opened(source, number, parallelism, positions) for number in range(parallelism)]
+        rows += [row for one in opened for row in one.rest()]
+        positions = [one.position() for one in opened]
+        assert sorted(rows) == sorted(repr({"n": number}) for number in range(limit))
+
+
 @pytest.mark.parametrize("rates", [(10.0, 1000.0), (1000.0, 10.0), (float("inf"), 10.0)])
 def test_another_rate_holds_from_the_checkpoint_on(rates: tuple[float, float]) -> None:
     before, since = (sources.poisson(rate, lambda n, _: {"n": n}, limit=4000) for rate in rates)
