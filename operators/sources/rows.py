@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 Row: TypeAlias = Mapping[str, Any] | tuple[Any, ...]
 Rows: TypeAlias = Iterable[Row | None]
 
+_TO_SKIP = "rows to skip"
 _PAUSE_NS = 1_000_000
 _TAKING_NS = 50_000_000
 """`read` returns after this time even if it has few rows, so that slow rows are not held back."""
@@ -187,6 +188,11 @@ class OwnRows:
         self._number = number
         self._stride = left.runs[-1].step if left.runs else 1
 
+    @property
+    def to_skip(self) -> int:
+        """How many rows come before the next one to take."""
+        return max(0, (self._to_take.first or 0) - self._number)
+
     def take(self, most: int) -> list[Any]:
         """Return the next rows, at most `most` times the number of instances are looked at."""
         count = most * self._stride
@@ -228,6 +234,7 @@ class RowReader(SourceReader):
             presumes=not source.bounded,
         )
         self._clock = context.clock
+        self._instance = str(context.instance)
         self._ended = False
         self._waiting: list[Any] = []
         self._waits_since_ns: int | None = None
@@ -358,6 +365,11 @@ class RowReader(SourceReader):
     def rejected(self) -> Mapping[str, int]:
         """The number of rows dropped so far, by reason."""
         return self._rejected
+
+    def gauges(self) -> Mapping[str, Mapping[str, int]]:
+        """Return how many rows are still to be skipped; a long skip looks like a stall."""
+        rows = self._rows.to_skip
+        return {_TO_SKIP: {self._instance: rows}} if rows else {}
 
     def close(self) -> None:
         """Close the generator, if it is one."""

@@ -223,3 +223,28 @@ def test_a_table_is_no_row_and_the_message_has_one_line() -> None:
         " Batch(2 rows; n: int64) {n=1} {n=2}; correct it, pass schema=, or pass"
         " on_bad_rows='drop' to leave such rows out and count them"
     )
+
+
+def test_a_reader_that_skips_tells_how_far_it_has_to_go() -> None:
+    def rows() -> Iterator[dict[str, int]]:
+        return ({"n": n} for n in range(100))
+
+    schema = {"n": "int64"}
+    positions = []
+    for instance in range(2):
+        reader = sources.iterable(rows, schema).open(instance_context(instance, 2))
+        while (batch := reader.read(1)) is not None and batch.to_pylist() != [{"n": 78 + instance}]:
+            assert reader.gauges() == {}
+        positions.append(reader.position())
+    for instance in range(2):
+        context = instance_context(instance, 2)
+        again = sources.iterable(rows, schema).open_at(context, positions)
+        assert again.gauges() == {"rows to skip": {str(instance): 80 + instance}}
+        batch = again.read(100)
+        assert batch is not None
+        assert batch.to_pylist()[0] == {"n": 80 + instance}
+        assert again.gauges() == {}
+        seeking = sources.iterable(
+            rows, schema, resume=lambda first: ({"n": n} for n in range(first, 100))
+        )
+        assert seeking.open_at(context, positions).gauges() == {}
