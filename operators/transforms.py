@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -209,9 +209,28 @@ class FilterRows(Transform):
         return self._function
 
     def apply(self, batch: Batch) -> Batch | None:
-        """Return the rows that are kept; raise RowFailure if the function raises."""
+        """Return the rows that are kept.
+
+        Raises:
+            RowFailure: the function raised.
+            UsageError: it did not return a bool; None is most often a forgotten `return`.
+        """
+        from ..transport.wire.value_kinds import classes_of
+
         results = results_of(self._function, batch)
+        for kind in classes_of(results):
+            if kind is not bool and kind is not np.bool_:
+                at = next(at for at, result in enumerate(results) if type(result) is kind)
+                self._refuse(results[at], batch.preview(at))
         return _kept(batch, np.fromiter(results, np.bool_, len(results)))
+
+    def _refuse(self, result: Any, row: str) -> NoReturn:
+        why = "without `return`, a function returns None" if result is None else "bool(…) makes one"
+        msg = (
+            f"filter function {name_of(self._function)} returned {a_kind(result)}: return True or"
+            f" False ({why}); input: {row}"
+        )
+        raise UsageError(msg)
 
     def describe(self) -> str:
         """Return the label that `explain` prints."""

@@ -74,6 +74,12 @@ def test_filters_keep_what_python_keeps(kind: str, numbers: list[int | None]) ->
     assert _times(result) == [1000 * at for at in kept]
 
 
+def test_a_filter_of_rows_takes_booleans_of_numpy() -> None:
+    kept = FilterRows(lambda row: np.bool_(row.n > 2) if row.n else False).apply(_batch([0, 3, 1]))
+    assert kept is not None
+    assert kept["n"].tolist() == [3]
+
+
 def test_a_filter_that_keeps_all_copies_nothing() -> None:
     batch = _batch([3, 4])
     assert all(transform.apply(batch) is batch for transform in _FILTERS.values())
@@ -310,6 +316,18 @@ def half(batch: Batch) -> dict[str, Any]:
             FilterColumns(lambda batch: None),
             "filter function <lambda> returned None: return one boolean per row, shape (2,), such"
             " as batch['speed'] > 0",
+        ),
+        (
+            FilterRows(lambda row: None if row.n == 2 else True),
+            "filter function <lambda> returned None: return True or False (without `return`, a"
+            " function returns None); input: {id='v1', n=2, t=datetime.datetime(2008, 5, 17, 0, 1,"
+            " tzinfo=datetime.timezone.utc)}",
+        ),
+        (
+            FilterRows(lambda row: row.id),
+            "filter function <lambda> returned a str: return True or False (bool(…) makes one);"
+            " input: {id='v0', n=1, t=datetime.datetime(2008, 5, 17, 0, 0,"
+            " tzinfo=datetime.timezone.utc)}",
         ),
     ],
 )

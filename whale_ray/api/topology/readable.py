@@ -143,11 +143,12 @@ class ReadableStream(ABC):
         id: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
-        """Keep the rows for which a condition holds; null counts as false.
+        """Keep the rows for which a condition holds.
 
         Args:
-            condition: an expression, `whale.col("lat_e5") > 0`; or row → bool; or a function
-                marked with `whale.columns`: batch → booleans, shape (num_rows,).
+            condition: an expression, `whale.col("lat_e5") > 0`, for which null counts as false; or
+                row → bool, and nothing else: None fails the job; or a function marked with
+                `whale.columns`: batch → booleans, shape (num_rows,).
             id: the id of the operator; by default "filter-1" and so on.
             parallelism: the number of instances; by default as many as upstream, and one per
                 worker after a grouping.
