@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ..configs.errors import UsageError
 from ..configs.loading import load_settings
-from .ended_jobs import describe_ended
 from .job import Job
 
 
@@ -30,12 +29,7 @@ def attach(named: str, *, address: str | None = None) -> Job:
 
     session = connect_ray(address or "auto")
     try:
-        running = list_jobs(address)
-        if not any(named in (job.id, job.name) for job in running):
-            ended = describe_ended(named)
-            if ended is not None:
-                raise UsageError(ended)
-        found = find_job(named, running)
+        found = find_job(named, list_jobs(address))
         controller = controller_of(found.id)
         if controller is None:
             msg = f"job {found.id!r} has just ended"

@@ -55,7 +55,6 @@ from ..ray_bridge.session import RaySession, check_outlives_process, connect_ray
 from ..transport.clock import Clock, SystemClock
 from .checkpoints import check_claimable, forget_saved, save_for_resume
 from .cluster_options import RayOptions
-from .ended_jobs import describe_ended
 from .job import Job, JobRunner
 from .job_requests import JobRequest
 
@@ -455,6 +454,8 @@ class DetachedRunner(_ControllerRunner):
         except ActorUnavailableError:
             pass
         except RayError as error:
+            from ..ui.ended_jobs import describe_ended
+
             ended = describe_ended(self._job_id) or f"job {self._job_id!r} has ended"
             msg = f"{ended}, before this process asked; its output is where its sinks publish"
             raise UsageError(msg) from error

@@ -68,6 +68,7 @@ def _add_address(command: argparse.ArgumentParser) -> None:
 
 def _list(parsed: argparse.Namespace) -> int:
     from ..deployment.on_ray.ray_jobs import list_jobs
+    from ..ui.ended_jobs import in_one_line
 
     jobs = list_jobs(parsed.address)
     failed = _detached_that_failed({job.id for job in jobs})
@@ -80,15 +81,9 @@ def _list(parsed: argparse.Namespace) -> int:
         sys.stdout.write("no job runs\n")
     for one in failed:
         what = f"{one['id']}  {one['name']}  {one['state']}"
-        why = _in_one_line(one["error"])
+        why = in_one_line(one["error"])
         sys.stdout.write(f"{what}: {why}\n" if why else f"{what}\n")
     return 0
-
-
-def _in_one_line(error: str) -> str:
-    """Return what an error says, without the frames of a traceback in it."""
-    lines = [one for one in error.splitlines() if one and not one.startswith((" ", "Traceback"))]
-    return ", ".join(lines)
 
 
 def _detached_that_failed(running: Collection[str]) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ import whale_ray as whale
 from whale_ray.api import attaching, ray_submission
 from whale_ray.api.job import Job
 from whale_ray.api.ray_submission import DetachedRunner
+from whale_ray.cli.main import main
 from whale_ray.control.outcome import JobOutcome
 from whale_ray.deployment.on_ray import ray_jobs, ray_output
 from whale_ray.deployment.on_ray.followers import Followers
@@ -25,8 +26,14 @@ from whale_ray.transport.clock import VirtualClock
 from whale_ray.ui import run_reader
 
 FINISHED = JobOutcome("finished", {}, JobMetrics((), 0.0, 0), 1.0, 0, 1)
+TRACEBACK = """Traceback (most recent call last):
+  File "disks.py", line 3, in bad
+    raise OSError("no disk")
+OSError: no disk
+in operator 'keep'"""
 RUNS = [
     {"id": "rides-2", "name": "rides", "state": "failed", "error": "no disk", "alive": False},
+    {"id": "cabs-1", "name": "cabs", "state": "failed", "error": TRACEBACK, "alive": False},
     {"id": "bids-1", "name": "bids", "state": "finished", "error": "", "alive": False},
     {"id": "rides-1", "name": "rides", "state": "finished", "error": "", "alive": False},
 ]
@@ -146,6 +153,7 @@ def test_a_running_job_is_found_by_its_name_and_its_id(
         ("twice", "several jobs are named 'twice'; pass an id: twice-1, twice-2"),
         ("rides", "job 'rides-2' has ended (failed): no disk"),
         ("bids-1", "job 'bids-1' has ended (finished)"),
+        ("cabs", "job 'cabs-1' has ended (failed): OSError: no disk, in operator 'keep'"),
         ("gone", "job 'gone-1' has just ended"),
     ],
 )
@@ -158,6 +166,15 @@ def test_a_job_that_cannot_be_followed_is_said_in_one_line(
     with pytest.raises(whale.errors.UsageError) as refused:
         attached(monkeypatch, running, named)
     assert str(refused.value) == said
+
+
+@pytest.mark.parametrize("command", ["stop", "savepoint"])
+def test_commands_for_a_job_that_has_ended_say_how(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ray_jobs, "list_jobs", lambda address: [])
+    assert main([command, "rides"]) == 2
+    assert capsys.readouterr().err == "whale-ray: job 'rides-2' has ended (failed): no disk\n"
 
 
 def test_a_controller_stays_for_those_who_asked_lately() -> None:

@@ -57,7 +57,7 @@ def take_savepoint(named: str, address: str | None, timeout_s: float) -> str:
     """Let a job on a cluster take a savepoint; return its path.
 
     Raises:
-        UsageError: there is no such job, or it takes no checkpoints.
+        UsageError: there is no such job, it has ended, or it takes no checkpoints.
         ResourceError: there was none in time.
     """
     job_id = find_job(named, list_jobs(address)).id
@@ -95,8 +95,8 @@ def stop_job(named: str, how: HowToStop, address: str | None, timeout_s: float) 
     `named` is its id, or its name if no other job has that.
 
     Raises:
-        UsageError: there is no such job, or several of that name, which the message lists; or it
-            takes no checkpoints, and so no savepoint.
+        UsageError: there is no such job, it has ended, or several have that name, which the
+            message lists; or it takes no checkpoints, and so no savepoint.
         ResourceError: it did not end in time.
     """
     job_id = find_job(named, list_jobs(address)).id
@@ -151,13 +151,21 @@ def controller_of(job_id: str) -> ActorHandle[Any] | None:
 
 
 def find_job(named: str, running: list[RunningJob]) -> RunningJob:
-    """Return the job of that id, or the only one of that name; raises UsageError."""
+    """Return the job of that id, or the only one of that name.
+
+    Raises:
+        UsageError: there is none, several have that name, or it has ended: then it says how.
+    """
+    from ...ui.ended_jobs import describe_ended
+
     found = [job for job in running if job.id == named]
     found = found or [job for job in running if job.name == named]
     if len(found) > 1:
         msg = f"several jobs are named {named!r}; pass an id: {', '.join(job.id for job in found)}"
         raise UsageError(msg)
     if not found:
+        if (ended := describe_ended(named)) is not None:
+            raise UsageError(ended)
         known = ", ".join(job.id for job in running) or "none runs"
         msg = f"there is no job {named!r}; running: {known}"
         silent = [job.id for job in running if job.name == UNKNOWN_NAME]

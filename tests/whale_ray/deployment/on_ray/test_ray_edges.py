@@ -287,9 +287,10 @@ def test_a_job_is_stopped_by_its_name(cluster: Any, capsys: pytest.CaptureFixtur
     await_state(job, "running")
     assert main(["stop", "named", "--now"]) == 0
     assert capsys.readouterr().out == f"{job.id} has ended\n"
-    assert main(["stop", "named"]) == 2  # at once: nothing of it is there any more
-    assert capsys.readouterr().err == "whale-ray: there is no job 'named'; running: none runs\n"
+    assert ray_jobs.list_jobs(None) == []  # at once: nothing of it is there any more
     assert job.wait(60).state == "cancelled"  # its driver learns of it a moment later
+    assert main(["stop", "named"]) == 2
+    assert capsys.readouterr().err == f"whale-ray: job '{job.id}' has ended (cancelled)\n"
 
 
 @pytest.mark.long
