@@ -6,12 +6,23 @@ Without them a mistake comes up later, often in a worker, as an error that names
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable
+from numbers import Real
 from typing import Any, NoReturn
 
 from ..configs.errors import UsageError
 
-__all__ = ["accepts", "check_bool", "check_type", "columns_to_read", "names", "refuse"]
+__all__ = [
+    "accepts",
+    "check_bool",
+    "check_seconds",
+    "check_type",
+    "columns_to_read",
+    "is_time",
+    "names",
+    "refuse",
+]
 
 
 def check_type(
@@ -41,6 +52,24 @@ def check_bool(call: str, name: str, given: object) -> None:
         UsageError: it is something else.
     """
     check_type(call, name, given, bool, "True or False")
+
+
+def check_seconds(call: str, name: str, given: object, *, or_none: bool = False) -> None:
+    """Refuse what is no time to wait, in seconds; None is one without limit, if that is allowed.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if not (is_time(given) or (or_none and given is None)):
+        wanted = "seconds, from 0 on"
+        refuse(call, name, given, f"{wanted}, or None for no limit" if or_none else wanted)
+
+
+def is_time(given: object) -> bool:
+    """Return whether it is a finite number from 0 on: neither NaN nor a bool."""
+    if isinstance(given, bool) or not isinstance(given, Real):
+        return False
+    return given < math.inf and not given < 0
 
 
 def names(call: str, name: str, given: object, wanted: str, *, or_one: bool) -> tuple[str, ...]:

@@ -7,8 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import closing, nullcontext
 from html import escape
-from numbers import Real
-from types import NoneType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..configs.errors import JobCancelledError, UsageError
@@ -16,7 +14,7 @@ from ..control.outcome import JobOutcome, output_of_cancelled, warn_if_incomplet
 from ..deployment.signals import draining_signals
 from ..metrics.job_metrics import JobMetrics
 from ..metrics.tables import metrics_html
-from ..operators.arguments import check_bool, check_type
+from ..operators.arguments import check_bool, check_seconds, check_type
 from ..optimizer.decisions import DecisionLog, OptimizerDecision
 from ..transport.clock import SystemClock
 from .watch import Watch, check_watch
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.2
 _SAVEPOINT_POLL_NS = 20_000_000
-_SECONDS, _A_TIME = (Real, NoneType), "seconds, or None"
 
 _NO_SAVEPOINTS = "this kind of job takes no checkpoints, and so no savepoints"
 _INSTEAD = {
@@ -217,8 +214,8 @@ class Job:
             TimeoutError: the job has not ended within `timeout_s`; it continues to run.
             UsageError: a job that outlives this process had ended before.
         """
-        check_type("Job.wait", "timeout_s", timeout_s, _SECONDS, _A_TIME)
-        check_type("Job.wait", "interval_s", interval_s, Real, "seconds")
+        check_seconds("Job.wait", "timeout_s", timeout_s, or_none=True)
+        check_seconds("Job.wait", "interval_s", interval_s)
         check_watch("Job.wait", watch, line)
         clock = SystemClock()
         begun_ns = clock.monotonic_ns()
@@ -326,7 +323,7 @@ class Job:
         """
         for name, given in (("drain", drain), ("savepoint", savepoint)):
             check_bool("Job.stop", name, given)
-        check_type("Job.stop", "timeout_s", timeout_s, _SECONDS, _A_TIME)
+        check_seconds("Job.stop", "timeout_s", timeout_s, or_none=True)
         if self._outcome is None:
             self._asked_to_stop = True
             if savepoint:
@@ -367,7 +364,7 @@ class Job:
         """
         from ..control.job_states import ALIVE
 
-        check_type("Job.savepoint", "timeout_s", timeout_s, _SECONDS, _A_TIME)
+        check_seconds("Job.savepoint", "timeout_s", timeout_s, or_none=True)
         clock = SystemClock()
         begin_ns = clock.monotonic_ns()
         number: int | None = None

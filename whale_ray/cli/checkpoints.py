@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from .parser import check_timeout
+
 if TYPE_CHECKING:
     from ..api.job import Job
     from ..configs.settings import Settings
@@ -150,5 +152,6 @@ def add_savepoint(commands: Any) -> None:
 def _savepoint(parsed: argparse.Namespace) -> int:
     from ..deployment.on_ray.ray_jobs import take_savepoint
 
+    check_timeout(parsed.timeout)
     sys.stdout.write(f"{take_savepoint(parsed.job, parsed.address, parsed.timeout)}\n")
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Collection
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from ..configs.errors import UsageError
 from ..configs.json_text import json_text
 from .checkpoints import Finish
+from .parser import check_timeout
 
 
 def add_list(commands: Any) -> None:
@@ -111,9 +111,7 @@ def _detached_that_failed(running: Collection[str]) -> list[dict[str, Any]]:
 def _stop(parsed: argparse.Namespace) -> int:
     from ..deployment.on_ray.ray_jobs import HowToStop, stop_job
 
-    if not 0 <= parsed.timeout < math.inf:  # also refuses NaN
-        msg = f"--timeout is {parsed.timeout:g}: give seconds, 0 or more"
-        raise UsageError(msg)
+    check_timeout(parsed.timeout)
     if parsed.now and parsed.savepoint:
         msg = "--now cancels the job, and --savepoint keeps what it knows; give one of them"
         raise UsageError(msg)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from ..configs.errors import UsageError
+from ..operators.arguments import is_time
 
 
 class Parser(argparse.ArgumentParser):
@@ -77,6 +78,13 @@ class Parser(argparse.ArgumentParser):
         hint = did_you_mean(str(value), choices)
         msg = f"unknown {value!r}{hint}; there are {', '.join(choices)}"
         raise argparse.ArgumentError(action, msg)
+
+
+def check_timeout(timeout_s: float) -> None:
+    """Raise UsageError for a `--timeout` that is no time to wait."""
+    if not is_time(timeout_s):
+        msg = f"--timeout is {timeout_s:g}: give seconds, 0 or more"
+        raise UsageError(msg)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import whale_ray as whale
 from whale_ray import sinks, sources
 from whale_ray.configs.errors import UsageError
+from whale_ray.testing.hosts import RayNodes
 
 NO: Any = "no"
 ONE: Any = 1
@@ -146,7 +148,10 @@ def test_wrong_arguments_of_a_job_and_its_results() -> None:
     for call, said in (
         (lambda: job.wait(watch=True), f"Job.wait(watch=…) got True: {A_STREAM}"),
         (lambda: job.wait(line=5), f"Job.wait(line=…) got 5: {A_FUNCTION}"),
-        (lambda: job.wait(interval_s="1"), "Job.wait(interval_s=…) got '1': pass seconds"),
+        (
+            lambda: job.wait(interval_s="1"),
+            "Job.wait(interval_s=…) got '1': pass seconds, from 0 on",
+        ),
         (
             lambda: job.results(["a"]),
             "Job.results(sink_id=…) got a list: pass the id of a sink",
@@ -157,6 +162,27 @@ def test_wrong_arguments_of_a_job_and_its_results() -> None:
         said = refusal(functools.partial(job.results().preview, wrong))
         assert said == f"preview(rows=…) got {wrong!r}: {ROWS}"
     assert job.results().preview(0) == []
+
+
+@pytest.mark.parametrize("given", [math.nan, math.inf, -1, -0.5, True, "1"])
+@pytest.mark.parametrize("method", ["wait", "stop", "savepoint"])
+def test_a_job_waits_for_a_time_or_without_limit(method: str, given: Any) -> None:
+    job: Any = whale.run(collected())
+    said = refusal(lambda: getattr(job, method)(timeout_s=given))
+    wanted = "seconds, from 0 on, or None for no limit"
+    assert said == f"Job.{method}(timeout_s=…) got {given!r}: pass {wanted}"
+
+
+def test_nodes_of_ray_take_a_time_to_start() -> None:
+    said = refusal(lambda: RayNodes(ONE, start_timeout_s=math.nan))
+    assert said == "RayNodes(start_timeout_s=…) got nan: pass seconds, from 0 on"
+
+
+@pytest.mark.parametrize("given", [math.nan, math.inf, -1, None])
+def test_progress_lines_are_some_time_apart(given: Any) -> None:
+    job = whale.run(collected())
+    said = refusal(lambda: job.wait(interval_s=given))
+    assert said == f"Job.wait(interval_s=…) got {given!r}: pass seconds, from 0 on"
 
 
 @pytest.mark.parametrize("given", [5, None, 1.5, {"a": 1}, "ab", iter([{"a": 1}])])

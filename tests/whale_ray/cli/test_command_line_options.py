@@ -118,6 +118,8 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
 ELSEWHERE = {
     "stop fares --timeout -1": "--timeout is -1: give seconds, 0 or more",
     "stop fares --timeout nan": "--timeout is nan: give seconds, 0 or more",
+    "savepoint fares --timeout inf": "--timeout is inf: give seconds, 0 or more",
+    "savepoint fares --timeout -1": "--timeout is -1: give seconds, 0 or more",
     "simulate --hosts 4 --out x": "--out means nothing with --hosts; leave one of them out",
     "simulate --hosts 4 --no-plots": "--no-plots means nothing with --hosts; leave one of them out",
     "simulate --calibrate --out x": "--out means nothing with --calibrate; leave one of them out",

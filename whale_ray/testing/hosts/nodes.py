@@ -17,6 +17,7 @@ from typing import Any
 
 from ...configs.errors import ResourceError
 from ...configs.units import MIB
+from ...operators.arguments import check_seconds
 from ...transport.clock import SystemClock
 from .host import Host
 from .namespaces import NamespaceHosts
@@ -53,6 +54,7 @@ class RayNodes:
         object_store_bytes: int = 80 * MIB,
         start_timeout_s: float = 180.0,
     ) -> None:
+        check_seconds("RayNodes", "start_timeout_s", start_timeout_s)
         self._hosts = hosts
         self._options = (f"--num-cpus={cpus}", f"--object-store-memory={object_store_bytes}")
         self._timeout_ns = int(start_timeout_s * 1e9)
