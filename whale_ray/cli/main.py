@@ -23,6 +23,7 @@ from ..configs.errors import (
     EXIT_FAILURE,
     EXIT_INTERRUPTED,
     EXIT_USAGE,
+    JobCancelledError,
     UserFunctionError,
     WhaleError,
     system_reason,
@@ -46,6 +47,9 @@ from .parser import Parser
 
 if TYPE_CHECKING:
     from ..api.job import Job
+
+_JOBS = ("run", "attach", "resume")
+"""The commands that wait for the end of a job."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -94,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _escape_unencodable_output()
     try:
         with interrupting_signals():
-            code = _execute(words)
+            code = _execute(words, debug)
     except KeyboardInterrupt:
         sys.stderr.write("whale-ray: interrupted\n")
         return exit_code_of_stop()
@@ -105,10 +109,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.filename is not None or _can_print():  # it is of something else
             raise
         return _report_unprintable(error)
-    except WhaleError as error:
-        if debug:
-            traceback.print_exc()
-        code = _report(error)
     return exit_code_of_stop() if code == EXIT_INTERRUPTED else code
 
 
@@ -149,7 +149,20 @@ def _escape_unencodable_output() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _execute(words: Sequence[str]) -> int:
+def _execute(words: Sequence[str], debug: bool) -> int:
+    try:
+        return _call(words)
+    except WhaleError as error:
+        if debug:
+            traceback.print_exc()
+        code = _report(error)
+        if "--json" in words and words[0] in _JOBS:  # an option of all of them, never a value
+            sys.stdout.write(json_text(_described(error)) + "\n")
+            sys.stdout.flush()
+        return code
+
+
+def _call(words: Sequence[str]) -> int:
     parsed = build_parser().parse_args(words)
     if parsed.version:
         return _version()
@@ -169,6 +182,12 @@ def _report(error: WhaleError) -> int:
     notes: list[str] = getattr(error, "__notes__", [])
     sys.stderr.write("\n".join([text.rstrip(), *notes]) + "\n")
     return error.exit_code
+
+
+def _described(error: WhaleError) -> dict[str, str]:
+    """Return the object that `--json` prints of a job that did not end well."""
+    state = "cancelled" if isinstance(error, JobCancelledError) else "failed"
+    return {"state": state, "error": str(error), "kind": type(error).__name__}
 
 
 def _version() -> int:

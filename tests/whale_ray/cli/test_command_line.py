@@ -24,6 +24,7 @@ from tests.whale_ray.mileage_fares import expected_fares
 from whale_ray.api.job import Job, JobRunner
 from whale_ray.cli.main import main
 from whale_ray.configs.describing import describe_settings
+from whale_ray.configs.errors import ResourceError
 from whale_ray.control.outcome import JobOutcome
 from whale_ray.metrics.export.catalogue import CATALOGUE
 from whale_ray.metrics.export.grafana import dashboard
@@ -309,6 +310,33 @@ def test_the_end_of_a_run_as_json(folder: Path, capsys: Any) -> None:
     }
     carried = {edge["carried_by"] for edge in told["edges"]}
     assert carried == {"fused", "memory of each worker"}
+
+
+@pytest.mark.parametrize("options", ["--on inline", "--on processes --workers 2"])
+def test_a_job_that_fails_is_described_as_json(options: str, folder: Path, capsys: Any) -> None:
+    assert main(["run", FAILING, *options.split(), "--json"]) == 1
+    printed = capsys.readouterr()
+    told = json.loads(printed.out.splitlines()[-1])
+    assert (told["state"], told["kind"]) == ("failed", "UserFunctionError")
+    assert told["error"].rstrip() in printed.err
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "code"),
+    [("run none.py --json", "UsageError", 2), ("attach fares --json", "ResourceError", 1)],
+)
+def test_what_does_not_start_is_described_as_json(
+    words: str, kind: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def no_ray(address: str) -> None:
+        raise ResourceError(f"no Ray at {address}")
+
+    monkeypatch.setattr("whale_ray.ray_bridge.session.connect_ray", no_ray)
+    assert main(words.split()) == code
+    printed = capsys.readouterr()
+    told = json.loads(printed.out)
+    assert printed.err == f"whale-ray: {told['error']}\n"
+    assert (told["state"], told["kind"]) == ("failed", kind)
 
 
 def test_a_restart_is_reported(folder: Path, monkeypatch: Any, capsys: Any) -> None:
