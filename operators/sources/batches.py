@@ -34,6 +34,7 @@ __all__ = ["BatchSource", "batches"]
 
 Batches: TypeAlias = Iterable[Any]
 
+_TO_SKIP = "batches to skip"
 _PAUSE_NS = 1_000_000
 
 
@@ -104,7 +105,9 @@ class _BatchReader(ArrowReader):
     ) -> None:
         self._made = made
         self._clock = context.clock
+        self._instance = str(context.instance)
         self._waits = False
+        self._to_skip = max(0, progress.first - first)  # before its first own batch
         super().__init__(self._own(made, first, progress, columns), progress)
 
     def _own(
@@ -122,6 +125,7 @@ class _BatchReader(ArrowReader):
             if batch is not None and not columns.are_known:
                 columns.learn(columns.fit(number, batch).schema)
             number += batch is not None
+            self._to_skip = min(self._to_skip, max(0, unit - number))
             if not is_own:
                 yield columns.empty
                 continue
@@ -136,6 +140,10 @@ class _BatchReader(ArrowReader):
     def next_ready_ns(self) -> int | None:
         """Return a time shortly from now if a None was yielded."""
         return self._clock.monotonic_ns() + _PAUSE_NS if self._waits else None
+
+    def gauges(self) -> Mapping[str, Mapping[str, int]]:
+        """Return how many batches are still to be skipped; a long skip looks like a stall."""
+        return {_TO_SKIP: {self._instance: self._to_skip}} if self._to_skip else {}
 
     def close(self) -> None:
         """Close the generator, if it is one."""

@@ -190,6 +190,24 @@ def test_a_pause_is_taken_only_where_there_is_no_batch() -> None:
     assert batch.to_pylist() == [{"n": 1}]
 
 
+def test_a_gauge_tells_how_many_batches_are_still_skipped() -> None:
+    opened = Opened(sources.batches(numbered), 0, 1)
+    assert opened.reader.gauges() == {}
+    assert [opened.read(9) for _ in range(2)] == [
+        [repr({"n": n}) for n in range(3)],
+        [repr({"n": n}) for n in range(3, 8)],
+    ]
+    reader = Opened(sources.batches(numbered), 0, 1, [opened.position()]).reader
+    found = []
+    while (batch := reader.read(9)) is None:
+        found.append(reader.gauges())
+    assert batch.to_pylist() == [{"n": 8}]
+    assert reader.gauges() == {}
+    assert found[0] == {"batches to skip": {"0": 1}}
+    seeks = sources.batches(numbered, resume=lambda first: numbered()[first:])
+    assert Opened(seeks, 0, 1, [opened.position()]).reader.gauges() == {}
+
+
 def test_its_generator_is_closed() -> None:
     closed = []
 
