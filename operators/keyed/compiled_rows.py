@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ...configs.errors import InputError, TopologyError, UsageError
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
-from ...transport.wire.types import Schema
+from ...transport.wire.types import DataType, Schema
 from ..expressions.compiled_function import first_reason
 from ..expressions.function_parts import fingerprint_of, outer_values
 from .handles import Handle
@@ -89,10 +89,13 @@ class CompiledRows:
                 output receives what the rows emit, too.
 
         Raises:
-            UsageError: a value left its type, a column has nulls, or a uint64 is 2^63 or more.
+            UsageError: a value left its type, a column has nulls, a uint64 is 2^63 or more, or a
+                handle is given times of another unit than its own, or with another zone.
             InputError: a column has no fixed width, or there is none of that name.
         """
         found = self._translation
+        for name, column in found.kept:
+            self._check_times(name, column, batch.column(column).type)
         columns = tuple(self._column(batch, name) for name in found.columns)
         times = self._times(batch)
         limits = np.array([in_order and batch.times is not None], np.bool_)
@@ -174,6 +177,23 @@ class CompiledRows:
             return self._signed(batch, name, column.data)
         return column.data
 
+    def _check_times(self, name: str, column: str, given: DataType) -> None:
+        """Refuse a column of times that a handle would keep as times of another unit or zone."""
+        declared = self._state.handles[name].declaration
+        kept = declared.type
+        if not (_is_time(kept) and _is_time(given)):
+            return
+        same_zone = (kept.timezone is None) == (given.timezone is None)
+        if (kept.family, kept.unit) == (given.family, given.unit):
+            if same_zone or declared.kind == "timer":
+                return
+        remedy = "compute it in ns" if declared.kind == "timer" else f"declare {given}"
+        msg = (
+            f"{self._owner}.on_row is compiled, in which times are numbers: {name!r} keeps {kept},"
+            f" and {column!r} is {given}: {remedy}, or remove @whale.compiled"
+        )
+        raise UsageError(msg)
+
     def _signed(self, batch: Batch, name: str, data: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """Return a uint64 column as int64: numba mixes the two by wrapping, or in floats."""
         values: npt.NDArray[np.int64] = data.view(np.int64)
@@ -224,6 +244,10 @@ class CompiledRows:
                 columns.append(Column.of(taken.column(source), kind))
         emitted = Batch(self._schema, columns, len(rows))
         out.emit(emitted, None if batch.times is None else batch.times[rows])
+
+
+def _is_time(kind: DataType) -> bool:
+    return kind.unit is not None or kind.family.startswith("date")
 
 
 def _compiled(owner: str, translation: Translation) -> Any:

@@ -24,7 +24,7 @@ from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
 from .entry_store import entry_store
-from .handles import Cursor, codec_of
+from .handles import Cursor, codec_of, zone_to_declare
 from .sealed_entries import SealedEntries
 
 __all__ = ["EntriesHandle", "ListHandle", "id_field"]
@@ -198,6 +198,7 @@ class EntriesHandle(ABC):
 
     def _refuse(self, kind: DataType, value: object, error: Exception) -> NoReturn:
         msg = f"{self.declaration.name!r} keeps values of {kind}, not {value!r}"
+        msg += zone_to_declare(kind, value)
         raise UsageError(msg) from error
 
     def _resize(self, slot: int, size: int) -> None:

@@ -23,7 +23,15 @@ from ...state.store import KeyedStore
 from ...state.timers import NO_TIME
 from ...transport.wire.types import DataType
 
-__all__ = ["Cursor", "Handle", "TimerHandle", "class_of", "codec_of", "queued_field"]
+__all__ = [
+    "Cursor",
+    "Handle",
+    "TimerHandle",
+    "class_of",
+    "codec_of",
+    "queued_field",
+    "zone_to_declare",
+]
 
 Slots = npt.NDArray[np.int64]
 Cursor = list[int | None]
@@ -98,6 +106,7 @@ class Handle(ABC):
             msg += ": declare a wider one"
         else:
             msg = f"{declared.name!r} keeps values of {declared.type}, not {value!r}"
+            msg += zone_to_declare(declared.type, value)
         raise UsageError(msg) from error
 
 
@@ -385,6 +394,17 @@ def _as_float32(value: Any) -> Any:
     if not math.isfinite(value) or abs(float(value)) < _FLOAT32_END:
         return value
     raise OverflowError
+
+
+def zone_to_declare(kind: DataType, value: object) -> str:
+    """Return the remedy if a time has a zone and the type none, or the other way round; else ""."""
+    if kind.family != "timestamp" or not isinstance(value, datetime.datetime):
+        return ""
+    if value.tzinfo is not None and kind.timezone is None:
+        return f": declare timestamp[{kind.unit}, tz=UTC] for times with a zone"
+    if value.tzinfo is None and kind.timezone is not None:
+        return f": declare timestamp[{kind.unit}] for times without a zone"
+    return ""
 
 
 def codec_of(

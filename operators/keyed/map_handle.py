@@ -21,7 +21,7 @@ from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
 from .entries import EntriesHandle
 from .entry_store import entry_store
-from .handles import Cursor, codec_of
+from .handles import Cursor, codec_of, zone_to_declare
 
 __all__ = ["MapHandle"]
 
@@ -196,9 +196,10 @@ class MapHandle(EntriesHandle):
 
     def _refuse_key(self, key: object) -> NoReturn:
         kind = self.declaration.key_type
-        wanted = "a whole number from -2**63 to 2**63 - 1"
+        assert kind is not None
+        remedy = ": pass a whole number from -2**63 to 2**63 - 1"
         if self._encode_key is not None:
-            assert kind is not None
             wanted = _TAKEN_BY_FAMILY.get(kind.family, "a datetime.datetime")
-        msg = f"{self.declaration.name!r} has keys of {kind}, not {key!r}: pass {wanted}"
+            remedy = zone_to_declare(kind, key) or f": pass {wanted}"
+        msg = f"{self.declaration.name!r} has keys of {kind}, not {key!r}{remedy}"
         raise UsageError(msg) from None

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..expressions.function_parts import outer_values
 
-__all__ = ["forms_of", "is_of_the_loop", "pythons_function", "without_value"]
+__all__ = ["forms_of", "is_literal", "is_of_the_loop", "pythons_function", "without_value"]
 
 _OF_THE_LOOP = re.compile(
     r"_(start|slots?|times|limits|emitted|bits|template|left|count|at|before|amount|total|new|old"
@@ -29,6 +29,13 @@ _SCOPES = (ast.Lambda, ast.FunctionDef, ast.ListComp, ast.SetComp, ast.DictComp,
 def is_of_the_loop(name: str) -> bool:
     """Return whether the loop around a body uses the name itself."""
     return _OF_THE_LOOP.fullmatch(name) is not None
+
+
+def is_literal(node: ast.expr) -> bool:
+    """Return whether a number is written as such, perhaps with a minus."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        node = node.operand
+    return isinstance(node, ast.Constant)
 
 
 def forms_of(kind: str, method: str) -> Mapping[int, str]:

@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 
 from ...configs.errors import TopologyError
 from ...state.declarations import StateDeclaration
-from .method_names import forms_of, is_of_the_loop, pythons_function, without_value
+from .method_names import forms_of, is_literal, is_of_the_loop, pythons_function, without_value
 
 __all__ = ["DONE", "FIRE", "LEFT", "Translation", "translate"]
 
@@ -60,6 +60,7 @@ class Translation:
         source: of a function `loop`.
         columns: the columns that it reads, in the order of its arguments.
         emitted: the columns of its output: None for a computed one, else the input's column.
+        kept: handles, each with a column whose values it is given as they are.
         emits_per_row: the most rows that it emits for a row.
         reads_time: whether it needs event times.
         function: the method itself, for the values that it refers to.
@@ -68,6 +69,7 @@ class Translation:
     source: str = ""
     columns: list[str] = field(default_factory=list)
     emitted: dict[str, str | None] = field(default_factory=dict)
+    kept: list[tuple[str, str]] = field(default_factory=list)
     emits_per_row: int = 0
     reads_time: bool = False
     function: Callable[..., None] | None = None
@@ -189,6 +191,8 @@ class _Translator(ast.NodeTransformer):
             return self.generic_visit(node)
         if target.attr not in _METHODS:
             self._refuse(node, f"self.{name}.{target.attr} is not compiled")
+        columns = [self._column(one) for one in call.args]
+        self._found.kept += [(name, column) for column in columns if column is not None]
         given = self._argument(call, name, target.attr) or "1"
         if target.attr == "clear":
             return self._statements(self._clear(node, name))
@@ -259,7 +263,7 @@ class _Translator(ast.NodeTransformer):
         """Note when whole numbers leave 64 bits."""
         self.generic_visit(node)
         if isinstance(node.op, ast.Pow) and isinstance(node.right, ast.UnaryOp):
-            if _is_literal(node.right):  # a fraction, of whole numbers too
+            if is_literal(node.right):  # a fraction, of whole numbers too
                 node.left = ast.Call(ast.Name("np_float64", ast.Load()), [node.left], [])
         function = _CHECKED.get(type(node.op))
         return node if function is None else self._call(function, node.left, node.right)
@@ -267,7 +271,7 @@ class _Translator(ast.NodeTransformer):
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
         """Note when whole numbers leave 64 bits."""
         self.generic_visit(node)
-        if _is_literal(node) or not isinstance(node.op, ast.USub):
+        if is_literal(node) or not isinstance(node.op, ast.USub):
             return node
         return self._call("_negated", node.operand)
 
@@ -479,13 +483,6 @@ class _Translator(ast.NodeTransformer):
         line = self._first_line + getattr(node, "lineno", 1) - 1
         msg = f"{self._owner}.on_row is compiled, and in line {line} {what}"
         raise TopologyError(msg)
-
-
-def _is_literal(node: ast.expr) -> bool:
-    """Return whether a number is written as such, perhaps with a minus."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        node = node.operand
-    return isinstance(node, ast.Constant)
 
 
 def _bounds(declared: StateDeclaration) -> tuple[int, int]:

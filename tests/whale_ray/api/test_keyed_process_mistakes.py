@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import whale_ray as whale
-from tests.whale_ray.api.opened_processes import feed, opened
+from tests.whale_ray.api.opened_processes import KeptRows, feed, opened
 from whale_ray import state
 from whale_ray.api.submission import run
 from whale_ray.errors import InputError, JobError, TopologyError, UsageError
+from whale_ray.transport.wire.column import Column
 
+NAIVE = datetime.datetime(2024, 2, 29)  # noqa: DTZ001 - without a zone
+UTC = NAIVE.replace(tzinfo=datetime.UTC)
 SCHEMA = {"bidder": "string", "price": "double", "t": "int64"}
 
 
@@ -30,6 +35,9 @@ class Small(whale.KeyedProcess):
     n = state.sum("int8")
     name = state.value("string")
     when = state.value("timestamp[us]")
+    there = state.min("timestamp[ms, tz=UTC]")
+    times = state.list("timestamp[s]")
+    days = state.map("timestamp[us]", "int64")
     alarm = state.timer()
     do: Any = None
 
@@ -48,6 +56,30 @@ class Small(whale.KeyedProcess):
         (lambda p: p.n.add(None), "'n' keeps values of int8, not None"),
         (lambda p: p.name.set(7), "'name' keeps values of string, not 7"),
         (lambda p: p.when.set("now"), "'when' keeps values of timestamp[us], not 'now'"),
+        (
+            lambda p: p.when.set(UTC),
+            f"'when' keeps values of timestamp[us], not {UTC!r}: declare timestamp[us, tz=UTC] for"
+            " times with a zone",
+        ),
+        (
+            lambda p: p.there.add(NAIVE),
+            f"'there' keeps values of timestamp[ms, tz=UTC], not {NAIVE!r}: declare timestamp[ms]"
+            " for times without a zone",
+        ),
+        (
+            lambda p: p.times.append(UTC),
+            f"'times' keeps values of timestamp[s], not {UTC!r}: declare timestamp[s, tz=UTC] for"
+            " times with a zone",
+        ),
+        (
+            lambda p: p.days.get(UTC),
+            f"'days' has keys of timestamp[us], not {UTC!r}: declare timestamp[us, tz=UTC] for"
+            " times with a zone",
+        ),
+        (
+            lambda p: p.days.get(1),
+            "'days' has keys of timestamp[us], not 1: pass a datetime.datetime",
+        ),
         (lambda p: p.alarm.set("soon"), "'alarm' keeps values of timestamp[ns], not 'soon'"),
         (
             lambda p: setattr(p, "n", 5),
@@ -60,6 +92,50 @@ def test_wrong_values_are_named(do: Any, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         feed(opened(Small), [{"k": 1}])
     assert str(caught.value) == f"{message}; input: {{k=1}}"
+
+
+class Times(whale.KeyedProcess):
+    last = state.value("timestamp[us]")
+    length = state.value("duration[ms]")
+    alarm = state.timer()
+
+    @whale.compiled
+    def on_row(self, row: Any, out: whale.Output) -> None:
+        self.last.set(row.at)
+        self.length.set(row.took)
+        self.alarm.set(row["then"])
+
+    def on_timer(self, timer: Any, out: whale.Output) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("column", "type", "what"),
+    [
+        ("at", "timestamp[us, tz=UTC]", "'last' keeps timestamp[us], {}: declare {}"),
+        ("at", "timestamp[ms]", "'last' keeps timestamp[us], {}: declare {}"),
+        ("at", "date32", "'last' keeps timestamp[us], {}: declare {}"),
+        ("took", "duration[s]", "'length' keeps duration[ms], {}: declare {}"),
+        ("then", "timestamp[us]", "'alarm' keeps timestamp[ns], {}: compute it in ns"),
+    ],
+)
+def test_compiled_rows_keep_no_times_of_another_type(column: str, type: str, what: str) -> None:
+    types = {"k": "int64", "at": "timestamp[us]", "took": "duration[ms]"}
+    types["then"] = "timestamp[ns, tz=UTC]"
+
+    def given(types: dict[str, str]) -> whale.Batch:
+        schema = whale.Schema.of(**types)
+        columns = [Column(one.type, np.array([1], one.type.storage)) for one in schema]
+        return whale.Batch(schema, columns, 1)
+
+    opened(Times).on_batch(given(types), KeptRows())
+    with pytest.raises(UsageError) as caught:
+        opened(Times).on_batch(given({**types, column: type}), KeptRows())
+    assert str(caught.value) == (
+        "Times.on_row is compiled, in which times are numbers: "
+        + what.format(f"and {column!r} is {type}", type)
+        + ", or remove @whale.compiled"
+    )
 
 
 def test_state_belongs_to_a_key() -> None:
