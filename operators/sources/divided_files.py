@@ -98,12 +98,13 @@ class DividedFiles(Source, Generic[OpenFile]):
         self.paths.files()
 
     def schema(self) -> Schema:
-        """Return the columns, from the first file."""
+        """Return the columns, from the first file; see `_with_types`."""
         from ...transport.wire.types import Schema
 
-        path = self.paths.files()[0]
+        path, *others = self.paths.files()
         with self.open_file(path) as file:
-            return Schema.from_arrow(self._schema_of(file, path))
+            found = self._schema_of(file, path)
+        return Schema.from_arrow(self._with_types(found, path, others))
 
     def coded_columns(self) -> tuple[str, ...]:
         """See `Source.coded_columns`: from the first file."""
@@ -144,15 +145,29 @@ class DividedFiles(Source, Generic[OpenFile]):
         columns = "" if self.columns is None else f" ({', '.join(self.columns)})"
         return f"{self.paths.describe()}{columns}"
 
+    def _with_types(self, schema: pa.Schema, path: str, others: Sequence[str]) -> pa.Schema:
+        """Return the columns that are read of a file; where their type is null, that of the others.
+
+        Arrow's type null is what pandas writes where all values of a column are null.
+
+        Raises:
+            InputError: a type is not supported, or null in all files.
+        """
+        for other in others:
+            if not any(map(_is_null, schema)):
+                break
+            with self.open_file(other) as file:
+                schema = _typed(schema, self._schema_of(file, other))
+        check_supported(schema, path)
+        return schema
+
     def _schema_of(self, file: OpenFile, path: str) -> pa.Schema:
-        """Return the columns that are read of a file; raises `InputError` for what cannot be."""
+        """Return the columns that are read of a file; raises `InputError` if one is missing."""
         import pyarrow as pa
 
         schema = supported_schema(self.columns_in(file))
         wanted = wanted_columns(schema.names, self.columns, path)
-        schema = pa.schema([schema.field(name) for name in wanted])
-        check_supported(schema, path)
-        return schema
+        return pa.schema([schema.field(name) for name in wanted])
 
     def _batches(
         self,
@@ -169,7 +184,9 @@ class DividedFiles(Source, Generic[OpenFile]):
         for number, path in enumerate(paths[first_file:], first_file):
             with self.open_file(path) as file:
                 schema = self._schema_of(file, path)
-                expected = expected or schema
+                expected = expected or self._with_types(schema, path, paths)
+                schema = _typed(schema, expected)
+                check_supported(schema, path)
                 check_alike(schema, path, expected, paths[first_file])
                 passed.begin(number)
                 progress.facts.update(passed.facts(), at=[number, first_unit])
@@ -180,3 +197,19 @@ class DividedFiles(Source, Generic[OpenFile]):
                 first_unit = stop
         passed.end()
         progress.facts.update(passed.facts())
+
+
+def _is_null(field: pa.Field) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_null(field.type))
+
+
+def _typed(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
+    """Return a schema in which columns of the type null have the type that they have in another."""
+    import pyarrow as pa
+
+    names = {*other.names}
+    return pa.schema(
+        [other.field(one.name) if _is_null(one) and one.name in names else one for one in schema]
+    )

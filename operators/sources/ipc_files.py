@@ -96,6 +96,8 @@ def ipc(path: PathLike | Sequence[PathLike], columns: Sequence[str] | None = Non
     instance. Files of the stream format are read, too: since they have no footer, every instance
     passes over the whole file to find its record batches.
 
+    A column of Arrow's type null, without any value, has the type that it has in the other files.
+
     A file must stay as it is while a job reads it. To replace it, write another one and rename it.
 
     Args:

@@ -196,6 +196,9 @@ def parquet(path: PathLike | Sequence[PathLike], columns: Sequence[str] | None =
     they are needed, so that memory does not grow with the input. With several instances, row
     groups are assigned round-robin: a file of a single row group is read by one instance.
 
+    A column without any value in a file, to which pandas gives Arrow's type null, has the type that
+    it has in the other files.
+
     Args:
         path: a file, a folder (its `.parquet` and `.pq` files), a pattern such as
             `"gps/2008-*.parquet"`, or a list of these.

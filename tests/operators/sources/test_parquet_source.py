@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import feather
 
 from tests.operators.sources.opened import rows_of
 from whale_ray.configs.errors import InputError
@@ -117,6 +118,42 @@ def test_files_may_differ_in_the_offsets_of_their_texts(tmp_path: Path) -> None:
     source = sources.parquet(tmp_path)
     assert str(source.schema()) == "t: string, b: large_binary"
     assert rows_of(source) == first.to_pylist() + wide.to_pylist()
+
+
+TYPES = [
+    pa.bool_(), pa.int8(), pa.uint64(), pa.float16(), pa.float64(), pa.date32(), pa.date64(),
+    pa.time32("s"), pa.time64("ns"), pa.timestamp("us"), pa.timestamp("ms", "UTC"),
+    pa.duration("ns"), pa.decimal128(10, 2), pa.string(), pa.large_string(), pa.binary(),
+    pa.binary(3), pa.dictionary(pa.int32(), pa.string()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["parquet", "ipc"])
+@pytest.mark.parametrize("order", ["nv", "vn", "nvn"])
+def test_a_column_without_values_has_the_type_of_the_other_files(
+    kind: str, order: str, tmp_path: Path
+) -> None:
+    """`n` is a file whose columns have the type null, as pandas writes them."""
+    names = [f"c{number}" for number in range(len(TYPES))]
+    expected = []
+    for at, what in enumerate(order):
+        ids = pa.array([2 * at, 2 * at + 1])
+        nulls = [pa.nulls(2, one if what == "v" else None) for one in TYPES]
+        table = pa.table([ids, *nulls], ["id", *names])
+        path = tmp_path / f"{at}.{'arrow' if kind == 'ipc' else kind}"
+        (feather.write_feather if kind == "ipc" else pq.write_table)(table, path)
+        expected += table.to_pylist()
+    source = getattr(sources, kind)(tmp_path)
+    assert rows_of(source) == expected
+    typed = next(path for path in tmp_path.iterdir() if path.name[0] == str(order.index("v")))
+    assert source.schema() == getattr(sources, kind)(typed).schema()
+
+
+def test_a_column_without_values_in_all_files_is_refused(tmp_path: Path) -> None:
+    for name in "ab":
+        pq.write_table(pa.table({"x": pa.nulls(1)}), tmp_path / f"{name}.parquet")
+    with pytest.raises(InputError, match=r"a\.parquet: column 'x' has type null, .* declare the"):
+        sources.parquet(tmp_path).schema()
 
 
 def test_required_columns_are_read_as_nullable(tmp_path: Path) -> None:
