@@ -13,7 +13,13 @@ from ....configs.errors import ExpressionError
 from .arrays import Value, from_numpy, null_if_zero, to_numpy
 from .coercion import coerced, coerced_literal, unified
 from .decimals import combined
-from .intervals import difference, shifted, shifted_in_day
+from .intervals import (
+    added_durations,
+    difference,
+    shifted,
+    shifted_in_day,
+    subtracted_durations,
+)
 from .type_rules import as_decimal, common_type, is_number, is_text, number_type
 
 __all__ = [
@@ -40,6 +46,8 @@ def add(left: Value, right: Value) -> Value:
         return shifted_in_day(left, right)
     if pa.types.is_time(right.type):
         return shifted_in_day(right, left)
+    if _are_durations(left, right):
+        return added_durations(left, right)
     return _computed("add", pc.add, left, right)
 
 
@@ -51,6 +59,8 @@ def subtract(left: Value, right: Value) -> Value:
         return shifted(left, right, backwards=True)
     if pa.types.is_time(left.type):
         return shifted_in_day(left, right, backwards=True)
+    if _are_durations(left, right):
+        return subtracted_durations(left, right)
     return _computed("subtract", pc.subtract, left, right)
 
 
@@ -120,6 +130,10 @@ def _is_date_or_timestamp(value: Value) -> bool:
     return bool(pa.types.is_timestamp(value.type) or pa.types.is_date(value.type))
 
 
+def _are_durations(left: Value, right: Value) -> bool:
+    return bool(pa.types.is_duration(left.type) and pa.types.is_duration(right.type))
+
+
 def _computed(
     name: str, kernel: Callable[[Value, Value], Value], left: Value, right: Value
 ) -> Value:
@@ -127,11 +141,8 @@ def _computed(
         if pa.types.is_duration(value.type) and is_text(other.type):
             msg = f"cannot {name} {left.type} and {right.type}: cast the text to 'timestamp'"
             raise ExpressionError(msg)
-    durations = pa.types.is_duration(left.type), pa.types.is_duration(right.type)
-    if any(durations):
-        return kernel(
-            *(unified([left, right]) if all(durations) else map(_low_bits, (left, right)))
-        )
+    if pa.types.is_duration(left.type) or pa.types.is_duration(right.type):
+        return kernel(_low_bits(left), _low_bits(right))
     left, right = _numbers(name, left, right)
     return combined(name, left, right) if pa.types.is_decimal(left.type) else kernel(left, right)
 

@@ -20,7 +20,7 @@ from .timestamp_casts import (
 )
 from .type_rules import finer_unit, is_date
 
-__all__ = ["difference", "shifted", "shifted_in_day"]
+__all__ = ["added_durations", "difference", "shifted", "shifted_in_day", "subtracted_durations"]
 
 
 def shifted(time: Value, by: Value, backwards: bool = False) -> Value:
@@ -84,7 +84,7 @@ def _columns(time: Value, by: Value) -> tuple[Value, Value]:
 
 
 def _sum(time: Value, by: Value) -> Value:
-    """Add times and durations of one unit; null if the sum exceeds 64 bits."""
+    """Add times or durations, and durations, of one unit; null if the sum exceeds 64 bits."""
     try:
         return pc.add_checked(time, by)
     except pa.ArrowInvalid:
@@ -92,6 +92,23 @@ def _sum(time: Value, by: Value) -> Value:
         ticks, steps, sums = (pc.cast(value, pa.int64()) for value in (time, by, total))
         fits = pc.equal(pc.less(steps, 0), pc.less(sums, ticks))
         return pc.if_else(fits, total, pa.scalar(None, total.type))
+
+
+def added_durations(left: Value, right: Value) -> Value:
+    """Add two durations; null where the sum exceeds 64 bits."""
+    return _sum(*unified([left, right]))
+
+
+def subtracted_durations(left: Value, right: Value) -> Value:
+    """Subtract a duration from another; null where the difference exceeds 64 bits."""
+    left, right = unified([left, right])
+    try:
+        return pc.subtract_checked(left, right)
+    except pa.ArrowInvalid:
+        rest = pc.subtract(left, right)
+        ticks, steps, rests = (pc.cast(value, pa.int64()) for value in (left, right, rest))
+        fits = pc.equal(pc.less(steps, 0), pc.greater(rests, ticks))
+        return pc.if_else(fits, rest, pa.scalar(None, rest.type))
 
 
 def difference(left: Value, right: Value) -> Value:

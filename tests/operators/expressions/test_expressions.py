@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from tests.operators.expressions import expression_cases as spark
 from whale_ray.configs.errors import ExpressionError
 from whale_ray.operators.expressions import functions as F  # noqa: N812 - as in PySpark
 from whale_ray.operators.expressions.expression import Expression, col, lit, when
+from whale_ray.transport.wire.arrow import column_to_arrow
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.types import DataType, Schema
 
@@ -400,3 +402,25 @@ def test_mistakes_while_evaluating(expression: Expression, message: str) -> None
     assert str(caught.value) == message
     with pytest.raises(ExpressionError):
         expression.output_type(_BATCH.schema)
+
+
+_TICKS = [0, 1, -1, 2**62, -(2**62), 2**63 - 1, -(2**63)]
+
+
+@pytest.mark.parametrize("literal", [False, True])
+def test_sums_and_differences_of_durations_beyond_64_bits_are_null(literal: bool) -> None:
+    """As a time plus a duration is, and against Python's whole numbers."""
+    for right in _TICKS:
+        others = pa.array([right] * len(_TICKS), pa.duration("us"))
+        batch = Batch.from_arrow(pa.table({"a": pa.array(_TICKS, pa.duration("us")), "b": others}))
+        taken = abs(right) <= 2**62  # pyarrow takes no longer one of Python's
+        other = lit(datetime.timedelta(microseconds=right)) if literal and taken else col("b")
+        for expression, results in (
+            (col("a") + other, [left + right for left in _TICKS]),
+            (col("a") - other, [left - right for left in _TICKS]),
+            (other - col("a"), [right - left for left in _TICKS]),
+        ):
+            found = column_to_arrow(expression.evaluate(batch))
+            assert found.type == pa.duration("us")
+            exact = [one if -(2**63) <= one < 2**63 else None for one in results]
+            assert found.cast(pa.int64()).to_pylist() == exact
