@@ -22,23 +22,19 @@ falls due (Slash 4.4.3).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 
 from ..configs.errors import AttemptLostError
 from ..configs.temporary_folder import check_spill_directory
 from ..metrics.counters import MemberCounters
 from ..multicast.tree_messages import SendersEnded, SetAddressing
 from ..operators.sinks.base import Staged
-from ..operators.snapshots import OperatorSnapshot
-from ..plan.assignment import Assignment, has_checkpoints, job_is_bounded
+from ..plan.assignment import Assignment, job_is_bounded
 from ..plan.logical import OutputKey
 from ..plan.physical import watermark_slots
 from ..state.budget import StateBudget
-from ..state.epochs.checkpoint_store import CheckpointStore
 from ..state.epochs.messages import EpochCommand, RestorePoint
 from ..tasks.edge_reader import EdgeReader
 from ..tasks.reader_builder import ReaderBuilder
-from ..tasks.stage_epochs import SnapshotOutlet
 from ..tasks.stage_task import StageTask
 from ..tasks.task_builder import TaskBuilder
 from ..transport.clock import Clock, SystemClock
@@ -46,18 +42,14 @@ from ..transport.closing import close_all
 from ..transport.handles import BoardHandle
 from ..transport.wire import codec
 from ..transport.wire.types import Schema
-from . import snapshot_writer
 from .custom_transports import POLL_NS, CustomTransports
-from .epoch_schedule import EpochSchedule, exchanges_in_a_row
-from .kept_snapshots import KeptSnapshots
 from .limit_slices import LimitSlices
 from .offers import RingOffer
-from .restored_snapshots import KnownFiles, known_files, snapshots_of
 from .rings import RingSet
-from .snapshot_writer import SnapshotWriter
 from .stage_meter import stage_meter
 from .staged_output import StagedOutput
 from .transport_operators import ReceiverOperator, SenderOperator
+from .worker_checkpoints import WorkerCheckpoints
 from .worker_counters import WorkerCounters
 from .worker_epochs import WorkerEpochs
 
@@ -88,15 +80,14 @@ class Worker:
         self._drained = -1
         self._draining = False
         self._next_part_ns = 0
-        self._epochs: WorkerEpochs | None = None
-        self._snapshots: SnapshotWriter | None = None
-        self._kept = KeptSnapshots()
-        self._known_files: KnownFiles = {}
         runtime = assignment.settings.runtime
         self._state_budget = StateBudget(
             runtime.state_bytes, runtime.spill_bytes_max, runtime.spill_directory
         )
-        self._last_epoch = 0
+        self._checkpoints = WorkerCheckpoints(
+            assignment, index, self._state_budget, self.report, self._wake
+        )
+        self._epochs: WorkerEpochs | None = None  # of the attempt
         self._addressing: str = assignment.settings.runtime.addressing
         self._meter = stage_meter(measures=runtime.meter_stages or runtime.adapt)
         self._counters = WorkerCounters(index, clock, self._meter, self._wake)
@@ -143,8 +134,7 @@ class Worker:
         """
         rings = self._opened
         codec.warm_up()  # compiled now, or loaded, rather than at the first row
-        if has_checkpoints(self._assignment):
-            snapshot_writer.warm_up()
+        self._checkpoints.warm_up()
         offer = rings.make_rings(boards)
         self._tasks = TaskBuilder(
             self._assignment,
@@ -153,43 +143,18 @@ class Worker:
             self._clock,
             rings.out_rings,
             self._state_budget,
-            self._restored(restore),
+            self._checkpoints.restore(restore),
         ).build()
         self._counters.follow(self._tasks, rings)
         self._apply_addressing()
         return offer
-
-    def _restored(self, point: RestorePoint | None) -> dict[str, list[OperatorSnapshot]]:
-        """Return the snapshots of an epoch, by operator; of no epoch, none."""
-        self._last_epoch = 0 if point is None else point.epoch
-        self._kept.forget_after(self._last_epoch)
-        self._known_files = {}
-        if point is None:
-            self._state_budget.keep_only(())
-            return {}
-        store = CheckpointStore.at(point.url)
-        manifest = store.read_manifest(point.manifest)
-        is_ours = manifest.lineage.job == self._assignment.job_id
-        kept = self._kept.at(point.epoch) if is_ours else {}
-        if is_ours:
-            self._known_files = known_files(manifest, kept)
-        survivors = [one.operator_id for one in kept.values() if one.survivor is not None]
-        self._state_budget.keep_only(survivors)
-        return snapshots_of(manifest, store.read_chunk, kept)
 
     def connect(self, attempt: int, offers: tuple[RingOffer, ...]) -> None:
         """Attach the rings that the other workers (and this one) write for this worker."""
         rings = self._opened
         rings.attach_rings(offers)
         plan = self._assignment.plan
-        outlet = self._make_outlet(attempt)
-        if outlet is not None:
-            schedule = EpochSchedule.of(
-                self._assignment.settings.checkpoints, exchanges_in_a_row(plan)
-            )
-            self._epochs = WorkerEpochs(
-                plan, self._index, self._tasks, outlet, self._kept, self._last_epoch, schedule
-            )
+        self._epochs = self._checkpoints.begin(attempt, self._tasks)
         stages = {} if self._epochs is None else self._epochs.by_stage
         builder = ReaderBuilder(plan, attempt, self._tasks, stages)
         self._readers = [builder.of_ring(ring, channel) for ring, channel in rings.in_channels]
@@ -197,21 +162,6 @@ class Worker:
         for task in self._tasks:
             task.begin(rings.board.board)
         rings.board.wake()  # loads the compiled function before the first command needs it
-
-    def _make_outlet(self, attempt: int) -> SnapshotOutlet | None:
-        """Return where snapshots go; None in a job without checkpoints."""
-        if not has_checkpoints(self._assignment):
-            return None
-        self._snapshots = SnapshotWriter(
-            CheckpointStore.at(self._assignment.settings.checkpoints.url),
-            self._kept,
-            self._assignment.job_id,
-            attempt,
-            partial(self.report, attempt),
-            self._wake,
-            known=self._known_files,
-        )
-        return self._snapshots
 
     def _transport_operators(
         self, transports: CustomTransports, builder: ReaderBuilder
@@ -236,7 +186,9 @@ class Worker:
         self._meter.begin()
         try:
             while not (
-                all(task.done for task in self._tasks) and transports.ended and self._is_kept
+                all(task.done for task in self._tasks)
+                and transports.ended
+                and self._checkpoints.are_complete
             ):
                 now_ns = self._clock.monotonic_ns()
                 if stop_at_ns is not None and now_ns >= stop_at_ns:
@@ -329,21 +281,13 @@ class Worker:
 
     def close(self) -> None:
         """Give back rings, files and whatever was not published."""
-        closings = [] if self._snapshots is None else [self._snapshots.close]
-        closings += [task.close for task in self._tasks]
+        closings = [self._checkpoints.close, *(task.close for task in self._tasks)]
         if self._rings is not None:
             closings.append(self._rings.close)
         self._tasks, self._readers, self._rings = [], [], None
         self._counters.follow((), None)
-        self._epochs = self._snapshots = None
+        self._epochs = None
         close_all(closings)
-
-    @property
-    def _is_kept(self) -> bool:
-        """Whether the last snapshots of all stages are written, if the job has checkpoints."""
-        if self._epochs is not None and not self._epochs.ended:
-            return False
-        return self._snapshots is None or self._snapshots.idle
 
     @property
     def _opened(self) -> RingSet:
@@ -435,8 +379,8 @@ class Worker:
             reader.check_alive()
         if isinstance(self._clock, SystemClock):
             self._opened.board.sleep(timeout_ns, self._has_work)
-        elif self._snapshots is not None and not self._snapshots.idle:
-            self._snapshots.wait()
+        elif self._checkpoints.is_writing:
+            self._checkpoints.wait()
         else:
             self._clock.sleep_ns(timeout_ns)
 

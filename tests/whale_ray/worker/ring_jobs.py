@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import whale_ray as whale
 from whale_ray.configs.loading import load_settings
@@ -170,10 +170,7 @@ class Observed(Worker):
 
     def __init__(self, index: int, assignment: Assignment, record: Record) -> None:
         super().__init__(index, assignment, VirtualClock())
-        self.record = record
-
-    def _make_outlet(self, attempt: int) -> SnapshotOutlet | None:
-        return self.record
+        cast(Any, self._checkpoints)._make_outlet = lambda _attempt: record
 
 
 class EpochJob:

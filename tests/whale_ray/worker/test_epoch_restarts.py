@@ -168,8 +168,7 @@ class Attempts:
             worker._apply_pending_commands(self.attempt)
             worker._turn(worker._clock.monotonic_ns())
             worker._clock.sleep_ns(1_000_000)
-            assert worker._snapshots is not None
-            worker._snapshots.wait()
+            worker._checkpoints.wait()
 
     def play_epoch(self, turns: int) -> bool:
         """Take an epoch, if so many turns are enough; return whether all have ended."""
