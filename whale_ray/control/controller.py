@@ -34,8 +34,9 @@ drain while it begins anew is cancelled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum, auto
+from typing import NamedTuple
 
 from ..configs.errors import (
     AttemptLostError,
@@ -84,6 +85,13 @@ class JobPhase(Enum):
     ENDED = auto()
 
 
+class _Deadline(NamedTuple):
+    """When the members are late, and what follows: it is given the time, and returns actions."""
+
+    at_ns: int
+    missed: Callable[[int], list[Action]]
+
+
 class JobController:
     """Leads workers 0 … n − 1, followed by the relays; see the module's diagram.
 
@@ -101,12 +109,9 @@ class JobController:
         self._attempt = Attempt(workers, relays, limits.repairs_max)
         self._steps = self._attempt.steps
         self._repairs = self._attempt.repairs
-        self._aborting = False  # while RESTARTING: members may still be busy
-        self._deadline_ns: int | None = None
+        self._deadline: _Deadline | None = None
         self._stop: StopRequested | None = None
-        self._ending = False  # stays True when it has
-        self._error: WhaleError | None = None
-        self._stopped = False  # its savepoint is taken
+        self._unpublished_end: End | None = None
         self._counted_attempt = 0
         self._awaits_epochs = limits.has_checkpoints
 
@@ -143,10 +148,8 @@ class JobController:
             exchanged=self._steps.exchanged,
             repairing=frozenset(self._repairs.pending),
             repaired=frozenset(self._repairs.finished),
-            ending=self._ending,
-            error=self._error,
+            unpublished_end=self._unpublished_end,
             stopping=self.stopping,
-            stopped=self._stopped,
             counted_attempt=self._counted_attempt,
             lost=self.lost,
         )
@@ -162,20 +165,20 @@ class JobController:
         if progress.draining or progress.stopping:
             self._stop = StopRequested(progress.draining, progress.stopping)
         self._steps.exchanged = progress.exchanged
-        self._counted_attempt, self._stopped = progress.counted_attempt, progress.stopped
+        self._counted_attempt = progress.counted_attempt
         self.lost = progress.lost
-        if progress.ending:
+        if progress.unpublished_end is not None:
             self._attempt.busy = set(self._attempt.members)
-            return self._end(progress.error, now_ns)
+            return self._end(progress.unpublished_end, now_ns)
         self._awaits_epochs &= progress.step <= STEPS.index("run")
-        late_ns = self._start_deadline_ns(now_ns)
+        late_ns = now_ns + self._limits.start_timeout_ns
         self._repairs.restore(progress.repairing, progress.repaired, now_ns, late_ns)
         back: list[Action] = [
             RelayBack(relay, progress.exchanged[1][relay]) for relay in sorted(progress.repaired)
         ]
         self._steps.begin(min(progress.step, len(STEPS) - 1), progress.arguments)
         calls = self._attempt.call_members()
-        self._deadline_ns = late_ns
+        self._await_start(now_ns)
         actions = [*back, *calls, *self._enter_phase(now_ns)]
         for relay in sorted(progress.repairing):
             actions += [RelayLost(relay), *self._attempt.call_rejoin(relay)]
@@ -218,7 +221,7 @@ class JobController:
                 return self._epochs_over(event, now_ns)
             case EpochsFailed():
                 is_running = self.phase is JobPhase.RUNNING
-                return self._end(event.error, now_ns) if is_running else []
+                return self._fail(event.error, now_ns) if is_running else []
             case Tick():
                 return self._tick(now_ns)
 
@@ -255,7 +258,7 @@ class JobController:
         if is_lost:
             lost = f"{self._names.of(member)} lost attempt {event.attempt}: {error}"
             return self._restart_attempt(lost, set(), now_ns)
-        return self._end(error, now_ns)
+        return self._fail(error, now_ns)
 
     def _died(self, event: Died, now_ns: int) -> list[Action]:
         member = event.member
@@ -298,8 +301,7 @@ class JobController:
         if self.phase is not JobPhase.RUNNING:
             return []
         if event.stopped:
-            self._stopped = True
-            return self._end(None, now_ns)
+            return self._end(End("stopped"), now_ns)
         self._awaits_epochs = False
         return self._advance_if_complete(now_ns)
 
@@ -314,7 +316,7 @@ class JobController:
     def _open(self, now_ns: int) -> list[Action]:
         """Begin an attempt."""
         self.phase = JobPhase.STARTING
-        self._deadline_ns = self._start_deadline_ns(now_ns)
+        self._await_start(now_ns)
         self._awaits_epochs = self._limits.has_checkpoints
         return [*self._attempt.open()]
 
@@ -331,10 +333,10 @@ class JobController:
     def _enter_phase(self, now_ns: int) -> list[Action]:
         """Enter the phase of the present step; running and staging have no deadline."""
         if self._steps.method == "run":
-            self.phase, self._deadline_ns = JobPhase.RUNNING, None
+            self.phase, self._deadline = JobPhase.RUNNING, None
             return self._drain_if_requested(now_ns)
         if self._steps.method == "stage":
-            self.phase, self._deadline_ns = JobPhase.STAGING, None
+            self.phase, self._deadline = JobPhase.STAGING, None
         return []
 
     @property
@@ -354,7 +356,7 @@ class JobController:
         """Let the relays finish; do without those that are being replaced."""
         for relay in self._repairs.pending:
             self._attempt.do_without(relay)
-        self._deadline_ns = now_ns + self._limits.drain_timeout_ns
+        self._await_drained(now_ns)
         finish = self._attempt.command("finish")
         return [*finish, *self._advance_if_complete(now_ns)]
 
@@ -364,7 +366,7 @@ class JobController:
         return is_running and self._attempt.is_relay(member) and self._repairs.is_possible
 
     def _begin_repair(self, relay: int, now_ns: int) -> None:
-        self._attempt.begin_repair(relay, self._start_deadline_ns(now_ns))
+        self._attempt.begin_repair(relay, now_ns + self._limits.start_timeout_ns)
 
     def _do_without(self, relays: Iterable[int], now_ns: int) -> list[Action]:
         """Continue without relays that are no longer needed."""
@@ -380,7 +382,7 @@ class JobController:
         refusal = self._limits.refusal(restarts, is_draining=self.draining)
         if refusal is not None:
             msg = f"{reason}; the job is not restarted: {refusal}"
-            return self._end(WorkerDiedError(msg), now_ns)
+            return self._fail(WorkerDiedError(msg), now_ns)
         if self.lost[0] != self.attempt:  # else a controller that failed began the restart
             self.lost = self.attempt, reason
         return self._restart(died, now_ns)
@@ -388,8 +390,7 @@ class JobController:
     def _restart(self, died: set[int], now_ns: int) -> list[Action]:
         """Abort the members that are alive, and replace the others."""
         self.phase = JobPhase.RESTARTING
-        self._aborting = True
-        self._deadline_ns = now_ns + self._limits.kill_grace_ns
+        self._deadline = _Deadline(now_ns + self._limits.kill_grace_ns, self._replace_hanging)
         self._repairs.give_up()
         respawns = self._attempt.respawn(self._repairs.departed | died)
         aborts = self._attempt.command("abort")
@@ -397,8 +398,7 @@ class JobController:
 
     def _replace_hanging(self, now_ns: int) -> list[Action]:
         """Replace the members that did not abort; from now on wait for processes to start."""
-        self._aborting = False
-        self._deadline_ns = self._start_deadline_ns(now_ns)
+        self._await_start(now_ns)
         return [*self._attempt.respawn(set(self._attempt.busy))]
 
     def _reopen_if_ready(self, now_ns: int) -> list[Action]:
@@ -435,40 +435,46 @@ class JobController:
             self._stop = event
             return []
         if begins_anew or not event.drain:
-            return self._end(None, now_ns)
+            return self._end(End("cancelled"), now_ns)
         self._stop = event
         return self._drain_if_requested(now_ns)
 
     def _drain_if_requested(self, now_ns: int) -> list[Action]:
         if not self.draining or self.phase is not JobPhase.RUNNING:
             return []
-        self._deadline_ns = now_ns + self._limits.drain_timeout_ns
+        self._await_drained(now_ns)
         return [*self._attempt.command("drain")]
 
-    def _end(self, error: WhaleError | None, now_ns: int) -> list[Action]:
-        """Abort all members, and end without publishing.
+    def _fail(self, error: WhaleError, now_ns: int) -> list[Action]:
+        return self._end(End("failed", error), now_ns)
 
-        `error` is None if the user cancelled the job, or it has stopped behind its savepoint.
-        """
-        self.phase, self._ending = JobPhase.ENDING, True
+    def _end(self, end: End, now_ns: int) -> list[Action]:
+        """Abort all members, and end like this, without publishing."""
+        self.phase = JobPhase.ENDING
         self._repairs.give_up()
-        self._error = error
-        self._deadline_ns = now_ns + self._limits.kill_grace_ns
+        self._unpublished_end = end
+        self._deadline = _Deadline(now_ns + self._limits.kill_grace_ns, self._end_at_once)
         return [*self._attempt.command("abort"), *self._end_if_quiet()]
 
     def _end_if_quiet(self) -> list[Action]:
         if self._attempt.busy:
             return []
+        assert self._unpublished_end is not None
         self.phase = JobPhase.ENDED
-        state = "stopped" if self._stopped else "cancelled"
-        state = state if self._error is None else "failed"
-        return [Discard(self.attempt), End(state, self._error)]
+        return [Discard(self.attempt), self._unpublished_end]
+
+    def _end_at_once(self, _now_ns: int) -> list[Action]:
+        """End without the members that did not abort."""
+        self._attempt.busy.clear()
+        return self._end_if_quiet()
 
     # --- deadlines ------------------------------------------------------------------------------
 
-    def _start_deadline_ns(self, now_ns: int) -> int:
-        """Return the deadline of a process that starts now."""
-        return now_ns + self._limits.start_timeout_ns
+    def _await_start(self, now_ns: int) -> None:
+        self._deadline = _Deadline(now_ns + self._limits.start_timeout_ns, self._fail_late_start)
+
+    def _await_drained(self, now_ns: int) -> None:
+        self._deadline = _Deadline(now_ns + self._limits.drain_timeout_ns, self._end_late_drain)
 
     def _tick(self, now_ns: int) -> list[Action]:
         """Act on the deadlines that have passed: that of each repair, and that of the phase."""
@@ -477,23 +483,18 @@ class JobController:
             absent = set(late_relays) & self._attempt.unspawned  # others rejoin, and are aborted
             late = self._names.not_in_time(late_relays, "come back")
             return self._restart_attempt(late, absent, now_ns)
-        if self._deadline_ns is None or now_ns < self._deadline_ns:
+        deadline = self._deadline
+        if deadline is None or now_ns < deadline.at_ns:
             return []
-        self._deadline_ns = None
-        match self.phase:
-            case JobPhase.ENDING:
-                self._attempt.busy.clear()
-                return self._end_if_quiet()
-            case JobPhase.RESTARTING if self._aborting:
-                return self._replace_hanging(now_ns)
-            case JobPhase.RESTARTING:
-                return self._fail_late_start("come back", now_ns)
-            case JobPhase.RUNNING if self._have_workers_ended:
-                return self._do_without(self._attempt.late, now_ns)  # relays that did not finish
-            case JobPhase.RUNNING:
-                late = self._names.not_drained(self._attempt.late)
-                return self._end(WorkerDiedError(late), now_ns)
-        return self._fail_late_start("start", now_ns)
+        self._deadline = None
+        return deadline.missed(now_ns)
 
-    def _fail_late_start(self, what: str, now_ns: int) -> list[Action]:
-        return self._end(ResourceError(self._names.not_in_time(self._attempt.late, what)), now_ns)
+    def _end_late_drain(self, now_ns: int) -> list[Action]:
+        """Fail if workers did not drain; do without relays that did not finish."""
+        if self._have_workers_ended:
+            return self._do_without(self._attempt.late, now_ns)
+        return self._fail(WorkerDiedError(self._names.not_drained(self._attempt.late)), now_ns)
+
+    def _fail_late_start(self, now_ns: int) -> list[Action]:
+        what = "come back" if self.phase is JobPhase.RESTARTING else "start"
+        return self._fail(ResourceError(self._names.not_in_time(self._attempt.late, what)), now_ns)

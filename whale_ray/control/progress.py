@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..configs.errors import WhaleError
-from .controller_events import StepResult
+from .controller_events import End, StepResult
 
 
 @dataclass(frozen=True)
@@ -20,10 +19,8 @@ class ControllerProgress:
         exchanged: what members have made for each other, for relays that rejoin.
         repairing: the relays that are being replaced.
         repaired: the relays that were replaced in this attempt.
-        ending: whether the job is to end without publishing.
-        error: why, if `ending`; None if the user cancelled the job, or it has stopped.
+        unpublished_end: how the job ends, if that is without publishing, else None.
         stopping: whether the user asked for the end after a savepoint.
-        stopped: whether that savepoint is taken.
         counted_attempt: the last attempt in which a checkpoint counted, 0 if none did.
         lost: the last attempt that was lost, and why.
     """
@@ -35,9 +32,7 @@ class ControllerProgress:
     exchanged: tuple[tuple[StepResult, ...], ...] = ()
     repairing: frozenset[int] = frozenset()
     repaired: frozenset[int] = frozenset()
-    ending: bool = False
-    error: WhaleError | None = None
+    unpublished_end: End | None = None
     stopping: bool = False
-    stopped: bool = False
     counted_attempt: int = 0
     lost: tuple[int, str] = (-1, "")
