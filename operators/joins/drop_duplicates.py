@@ -8,7 +8,7 @@ the two beside it. A slice is freed once the watermark says that no duplicate of
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +20,9 @@ from ...state.watermarks import LATEST_NS
 from ...transport.compiling import njit
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
-from ..process import InputOrder, InstanceContext, Output, Process
+from ..process import Output
 from ..windows.group_state import GroupState
-from ..windows.grouping import LATE, OUTPUTS, SLICE
+from ..windows.grouping import LATE, SLICE
 from ..windows.sealed_windows import SealedSlices
 from ..windows.slices import TimeSlices
 from ..windows.specifications import TimeWindow
@@ -41,26 +41,15 @@ _TIME = RecordField("time", np.dtype(np.int64), _NONE_NS)
 """When the row of a key was that was passed on; `_NONE_NS` if none was."""
 
 
-class DropDuplicates(Process, SealedSlices):
+class DropDuplicates(SealedSlices):
     """Drops the duplicates that a `Deduplication` describes; rows come in any order."""
 
-    per_worker: ClassVar[bool] = True
-    outputs: ClassVar[tuple[str, ...]] = OUTPUTS
-    takes_late_rows: ClassVar[bool] = True
-    late_outputs: ClassVar[tuple[str, ...]] = (LATE,)
-    input_order: ClassVar[InputOrder | None] = "arrival"
+    remedy = "take a shorter within="
 
     def __init__(self, asked: Deduplication) -> None:
+        super().__init__()
         self._asked = asked
         self._slices = TimeSlices(TimeWindow("", asked.within_ns, asked.within_ns, 0))
-        self._groups: GroupState | None = None
-        self._watermark_ns = _NONE_NS
-
-    def open(self, context: InstanceContext) -> None:
-        """Take the operator's name and memory; the columns are known with the first rows."""
-        self._context = context
-        self._watermark_ns = context.watermark_ns
-        context.state_budget.advise(context.operator_id, "take a shorter within=")
 
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Pass on the rows that are no duplicates."""
@@ -134,8 +123,8 @@ class DropDuplicates(Process, SealedSlices):
     def _bound(self, keys: Schema) -> GroupState:
         """Return the records; make room for them by the columns of the first rows."""
         if self._groups is None:
-            self._input = keys  # see `SealedWindows`
-            self._groups = GroupState(keys, (), self._context, moved=[_TIME])
+            self._keep_in(GroupState(keys, (), self._context, moved=[_TIME]), keys)
+        assert self._groups is not None
         return self._groups
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,20 +28,14 @@ from .changed_groups import newly_flagged
 from .deltas import DeltaForm, delta_columns
 from .evaluated_rows import EvaluatedRows
 from .group_records import slices_in
-from .group_state import CHANGED, GroupState
+from .group_state import CHANGED
 from .group_windows import GroupWindows
 from .grouping import SLICE
-from .overlapping_windows import OverlappingWindows
 from .pending_groups import PendingGroups, report_none
 from .sealed_windows import dated
 from .slice_stores import scan_together
 from .slices import WholeInput
-from .time_windows import TimeWindows
 from .trigger import Trigger
-from .window_results import WindowResults
-
-if TYPE_CHECKING:
-    from ...transport.wire.types import Schema
 
 __all__ = ["AggregateWindows"]
 
@@ -50,11 +44,6 @@ Int64s = npt.NDArray[np.int64]
 
 class AggregateWindows(GroupWindows):
     """Aggregates the groups of an `Aggregation` with a time window, or without a window."""
-
-    surviving: ClassVar[tuple[str, ...]] = (
-        *TimeWindows.surviving,
-        *("_merged", "_merges", "_overlapping", "_results"),
-    )
 
     def __init__(self, aggregation: Aggregation) -> None:
         super().__init__(aggregation)
@@ -281,30 +270,6 @@ class AggregateWindows(GroupWindows):
         before_ns = self._watermark_ns
         is_new = before_ns == WATERMARK_NONE or first > self._slices.first_unfired(before_ns)
         return is_new and earliest < first
-
-    def _bound(self, schema: Schema) -> GroupState:
-        """Return the groups, made of the columns of the first rows; raise as `check_types`."""
-        if self._groups is None:
-            accumulators = self._asked.accumulators(schema)
-            self.schema = self._asked.output_schema(schema, accumulators)
-            self._input = schema
-            keys = schema.select(self._asked.keys)
-            name = self._context.operator_id
-            self._groups = groups = GroupState(
-                keys,
-                accumulators,
-                self._context,
-                notes_changes=self._asked.emits_changes,
-                shares_stores=not isinstance(self._slices, WholeInput),
-            )
-            self._merged = GroupState(keys, accumulators, self._context)
-            self._results = WindowResults(self._asked, self.schema, name)
-            self._overlapping = OverlappingWindows(
-                groups, keys, accumulators, self._context, self._results.naming
-            )
-        elif schema is not self._input and schema != self._input:
-            self._asked.check_types(self._input, schema)
-        return self._groups
 
     # -- saving and moving --------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ Int64s = npt.NDArray[np.int64]
 class CountWindows(RowWindows):
     """Aggregates each key's next n rows; a window's event time is the latest one of its rows."""
 
-    remedy: ClassVar[str] = "group by fewer keys"
+    remedy = "group by fewer keys"
 
     def __init__(self, aggregation: Aggregation) -> None:
         super().__init__(aggregation)

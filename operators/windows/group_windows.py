@@ -9,25 +9,26 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ...state.keys import hash_keys
 from ..portions import pieces_of
+from .group_state import GroupState
 from .held_deltas import EndedDeltas, HeldDeltas
 from .overlapping_windows import OverlappingWindows, merge_order
 from .slices import WholeInput, slices_of
 from .time_windows import TimeWindows
+from .window_results import WindowResults
 
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
+    from ...transport.wire.types import Schema
     from ..process import Output
     from .aggregation import Aggregation
     from .dumped_groups import DumpedGroups
-    from .group_state import GroupState
-    from .window_results import WindowResults
 
 __all__ = ["GroupWindows"]
 
@@ -41,17 +42,41 @@ class GroupWindows(TimeWindows):
         aggregation: what is asked for.
     """
 
-    _overlapping: OverlappingWindows
-    _results: WindowResults
-    _merged: GroupState
-    """Groups of several slices, while they are merged; `_merges` names the slice they have here."""
+    surviving: ClassVar[tuple[str, ...]] = (
+        *TimeWindows.surviving,
+        *("_merged", "_merges", "_overlapping", "_results"),
+    )
 
     def __init__(self, aggregation: Aggregation) -> None:
         super().__init__(slices_of(aggregation), aggregation.allowed_lateness_ns)
         self._asked = aggregation
         self._held = HeldDeltas()
-        self._merges = 0
+        self._merges = 0  # the slice of groups in `_merged`, while those of a window are merged
         self._are_sliced = len(self._slices.slices_of(0)) > 1
+
+    def _bound(self, schema: Schema) -> GroupState:
+        """Return the groups, made of the columns of the first rows; raise as `check_types`."""
+        if self._groups is None:
+            accumulators = self._asked.accumulators(schema)
+            self.schema = self._asked.output_schema(schema, accumulators)
+            keys = schema.select(self._asked.keys)
+            name = self._context.operator_id
+            groups = GroupState(
+                keys,
+                accumulators,
+                self._context,
+                notes_changes=self._asked.emits_changes,
+                shares_stores=not isinstance(self._slices, WholeInput),
+            )
+            self._keep_in(groups, schema)
+            self._merged = GroupState(keys, accumulators, self._context)
+            self._results = WindowResults(self._asked, self.schema, name)
+            self._overlapping = OverlappingWindows(
+                groups, keys, accumulators, self._context, self._results.naming
+            )
+        elif schema is not self._input and schema != self._input:
+            self._asked.check_types(self._input, schema)
+        return self._state
 
     # -- deltas that are in no store ----------------------------------------------------------
 

@@ -10,13 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ...state.keys import hash_keys
-from ...state.watermarks import WATERMARK_NONE
 from ...transport.wire.batch import Batch
 from ..keyed.changed_keys import StateVersions, latest_rows
-from ..process import InputOrder, InstanceContext, Output, Process
+from ..process import Output
 from ..snapshots import StateChunk
 from .aggregation import Aggregation, evaluated_inputs
-from .grouping import LATE, OUTPUTS
 from .sealed_pool import START
 from .sealed_windows import SealedWindows
 from .window_pool import WindowPool
@@ -35,30 +33,18 @@ _COMPACTED_FROM_SHARE = 4
 """Memory is compacted if there is so much of it, and so many times what its records need."""
 
 
-class RowWindows(Process, SealedWindows):
+class RowWindows(SealedWindows):
     """Puts every row into a window of its key, and emits windows that have ended."""
 
-    per_worker: ClassVar[bool] = True
-    outputs: ClassVar[tuple[str, ...]] = OUTPUTS
-    takes_late_rows: ClassVar[bool] = True
-    late_outputs: ClassVar[tuple[str, ...]] = (LATE,)
-    input_order: ClassVar[InputOrder | None] = "arrival"
     surviving: ClassVar[tuple[str, ...]] = (*SealedWindows.surviving, "schema", "_results")
-    remedy: ClassVar[str]
-    """How a user can let it keep less, see `StateBudget.advise`."""
+
+    _groups: WindowPool | None
+    _versions: StateVersions | None
 
     def __init__(self, aggregation: Aggregation) -> None:
+        super().__init__()
         self._asked = aggregation
-        self._groups: WindowPool | None = None
-        self._versions: StateVersions | None = None
-        self._watermark_ns = WATERMARK_NONE
         self._compacted = (0, 0)  # bytes of all memory and of records, at the last time
-
-    def open(self, context: InstanceContext) -> None:
-        """Take the operator's name; the columns are known with the first rows."""
-        self._context = context
-        self._watermark_ns = context.watermark_ns
-        context.state_budget.advise(context.operator_id, self.remedy)
 
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Add rows to their windows."""
@@ -143,13 +129,13 @@ class RowWindows(Process, SealedWindows):
         if self._groups is None:
             accumulators = self._asked.accumulators(schema)
             self.schema = self._asked.output_schema(schema, accumulators)
-            self._input = schema
-            self._groups = WindowPool(schema.select(self._asked.keys), accumulators, self._context)
+            pool = WindowPool(schema.select(self._asked.keys), accumulators, self._context)
+            self._keep_in(pool, schema)
             name = self._context.operator_id
             self._results = WindowResults(self._asked, self.schema, name)
         elif schema is not self._input and schema != self._input:
             self._asked.check_types(self._input, schema)
-        return self._groups
+        return self.pool
 
     @property
     def pool(self) -> WindowPool:

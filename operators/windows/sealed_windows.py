@@ -1,4 +1,4 @@
-"""`SealedWindows`: what checkpoints ask of windows.
+"""`SealedWindows`: the base of operators with windows, and what checkpoints ask of them.
 
 At a marker the windows are only sealed. What has changed since the marker before becomes rows in
 the thread that writes snapshots, and where the worker survives, the windows go back in memory.
@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
+from ...state.watermarks import WATERMARK_NONE
 from ...transport.wire.batch import Batch
+from ..process import InputOrder, InstanceContext, Process
 from ..sealing import Epochs, Sealing, Survives
 from ..snapshots import StateChunk, Survivor
-from .grouping import SLICE
+from .grouping import LATE, OUTPUTS, SLICE
 from .slice_versions import Piece, SliceVersions, open_slices
 
 if TYPE_CHECKING:
     from ...transport.wire.types import Schema
-    from ..instance_context import InstanceContext
     from .group_state import GroupState
     from .sealed_groups import SealedGroups
 
@@ -61,19 +62,39 @@ class _WindowVersions(Protocol):
     def release(self, epoch: int) -> None: ...
 
 
-class SealedWindows(Sealing, Survives):
-    """Seals and snapshots of an operator whose windows are in `_groups`."""
+class SealedWindows(Process, Sealing, Survives):
+    """An operator whose windows are in `_groups`, which can be sealed; rows may come late."""
 
+    per_worker: ClassVar[bool] = True
+    outputs: ClassVar[tuple[str, ...]] = OUTPUTS
+    takes_late_rows: ClassVar[bool] = True
+    late_outputs: ClassVar[tuple[str, ...]] = (LATE,)
+    input_order: ClassVar[InputOrder | None] = "arrival"
     surviving: ClassVar[tuple[str, ...]] = (
-        *("_groups", "_versions", "_sealed", "_watermark_ns", "_input"),
+        *("_groups", "_versions", "_epochs", "_watermark_ns", "_input"),
     )
     """The attributes that another object takes over."""
+    remedy: str
+    """How a user can let it keep less, see `StateBudget.advise`."""
 
-    _context: InstanceContext
-    _groups: _SealedInPlace | None
-    _versions: _WindowVersions | None = None
     _input: Schema
-    _watermark_ns: int
+    """The columns of its rows, once there are groups."""
+
+    def __init__(self) -> None:
+        self._groups: _SealedInPlace | None = None
+        self._versions: _WindowVersions | None = None
+        self._watermark_ns = WATERMARK_NONE
+        self._epochs: Epochs[tuple[int, Any]] = Epochs()
+
+    def open(self, context: InstanceContext) -> None:
+        """Take the operator's name and memory; the columns are known with the first rows."""
+        self._context = context
+        self._watermark_ns = context.watermark_ns
+        context.state_budget.advise(context.operator_id, self.remedy)
+
+    def _keep_in(self, groups: _SealedInPlace, columns: Schema) -> None:
+        """Keep windows in `groups`, which were made for the columns of the first rows."""
+        self._groups, self._input = groups, columns
 
     def seal(self, epoch: int) -> None:
         """See `Sealing.seal`."""
@@ -121,11 +142,6 @@ class SealedWindows(Sealing, Survives):
         self._go_back(self._epochs[survivor.epoch][1])
 
     @property
-    def _epochs(self) -> Epochs[tuple[int, Any]]:
-        epochs: Epochs[tuple[int, Any]] = vars(self).setdefault("_sealed", Epochs())
-        return epochs
-
-    @property
     def _snapshots_name(self) -> str:
         """A name unlike that of any other object of the operator."""
         return f"windows-{self._context.attempt}"
@@ -151,8 +167,11 @@ class SealedSlices(SealedWindows):
     """Windows whose groups are freed by slice."""
 
     _groups: GroupState | None
-    _versions: SliceVersions | None = None
-    _latest_ns: int | None = None
+    _versions: SliceVersions | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._latest_ns: int | None = None
 
     def take(self, chunks: Sequence[StateChunk], *, whole: bool) -> None:
         """See `Sealing.take`; the next snapshot has all groups."""
@@ -174,6 +193,13 @@ class SealedSlices(SealedWindows):
         sealed = self._groups.sealed(epoch)
         rows_of = partial(_dated_rows, sealed, self._latest_ns)
         return self._versions.chunks(epoch, sealed.parts, sealed.slices, len(self._groups), rows_of)
+
+    def _note_time(self, batch: Batch) -> None:
+        """Keep the latest event time of all rows."""
+        if batch.times is not None and batch.num_rows:
+            latest_ns = int(batch.times.max())
+            if self._latest_ns is None or latest_ns > self._latest_ns:
+                self._latest_ns = latest_ns
 
     def _settle_loaded(self) -> None:
         """Do what must be done with groups once all of them are loaded."""

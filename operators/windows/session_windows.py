@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,7 @@ Int64s = npt.NDArray[np.int64]
 class SessionWindows(EmitsInPortions, RowWindows):
     """Aggregates the sessions of an `Aggregation`."""
 
-    remedy: ClassVar[str] = "take a shorter gap, or less allowed_lateness"
+    remedy = "take a shorter gap, or less allowed_lateness"
 
     def __init__(self, aggregation: Aggregation) -> None:
         super().__init__(aggregation)

@@ -11,21 +11,21 @@ import numpy.typing as npt
 
 from ...state.watermarks import LATEST_NS, WATERMARK_NONE
 from ..portions import EmitsInPortions, paced
-from ..process import InputOrder, InstanceContext, Output, Process
-from .group_state import GroupState
-from .grouping import LATE, OUTPUTS
+from ..process import Output
+from .grouping import LATE
 from .sealed_windows import SealedSlices
 from .slices import Slices, WholeInput
 
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
+    from .group_state import GroupState
 
 __all__ = ["TimeWindows"]
 
 Int64s = npt.NDArray[np.int64]
 
 
-class TimeWindows(EmitsInPortions, Process, SealedSlices):
+class TimeWindows(EmitsInPortions, SealedSlices):
     """Keeps rows or groups by slice, and emits windows that have ended.
 
     Args:
@@ -33,29 +33,16 @@ class TimeWindows(EmitsInPortions, Process, SealedSlices):
         lateness_ns: for how long after its end a window is kept.
     """
 
-    per_worker: ClassVar[bool] = True
-    outputs: ClassVar[tuple[str, ...]] = OUTPUTS
-    takes_late_rows: ClassVar[bool] = True
-    late_outputs: ClassVar[tuple[str, ...]] = (LATE,)
-    input_order: ClassVar[InputOrder | None] = "arrival"
     surviving: ClassVar[tuple[str, ...]] = (*SealedSlices.surviving, "schema")
 
     def __init__(self, slices: Slices, lateness_ns: int = 0) -> None:
+        super().__init__()
         self._slices = slices
         self._lateness_ns = lateness_ns
-        self._watermark_ns = WATERMARK_NONE
-        self._latest_ns: int | None = None
-        self._groups: GroupState | None = None
         self._next_end_ns = LATEST_NS + 1
-
-    def open(self, context: InstanceContext) -> None:
-        """Take the clock and the operator's name; the columns are known with the first rows."""
-        self._context = context
-        self._watermark_ns = context.watermark_ns
-        remedy = "take a shorter window, or less allowed_lateness"
-        if isinstance(self._slices, WholeInput):
-            remedy = "group within windows, which are freed as they end"
-        context.state_budget.advise(context.operator_id, remedy)
+        self.remedy = "take a shorter window, or less allowed_lateness"
+        if isinstance(slices, WholeInput):
+            self.remedy = "group within windows, which are freed as they end"
 
     def portions(self, watermark_ns: int | None, out: Output) -> Iterator[None]:
         """Emit the windows that have ended, and free what no window needs any more."""
@@ -154,13 +141,6 @@ class TimeWindows(EmitsInPortions, Process, SealedSlices):
         for slice_ in open_slices:
             if slice_ < first:
                 self._free_slice(slice_)
-
-    def _note_time(self, batch: Batch) -> None:
-        """Keep the latest event time of all rows."""
-        if batch.times is not None and batch.num_rows:
-            latest_ns = int(batch.times.max())
-            if self._latest_ns is None or latest_ns > self._latest_ns:
-                self._latest_ns = latest_ns
 
     def _times_of(self, ends_ns: Int64s) -> Int64s | None:
         """Return the times of rows of windows: 1 ns before the end, else the latest time so far.

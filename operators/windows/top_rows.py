@@ -114,9 +114,9 @@ class TopRows(TimeWindows):
             # One group per slice tells when windows end; the rows themselves are in `_kept`.
             # A slice has one group, so a store of its own would be nearly empty.
             many = not isinstance(self._slices, WholeInput)
-            self._groups = GroupState(Schema(()), (), self._context, shares_stores=many)
+            groups = GroupState(Schema(()), (), self._context, shares_stores=many)
             self.schema = self._asked.output_schema(schema)
-            self._input = schema
+            self._keep_in(groups, schema)
 
     def _keep(self, batch: Batch, slices: Int64s) -> None:
         no_keys = batch.select(())
