@@ -389,6 +389,6 @@ def test_a_detached_job_whose_controller_is_killed_goes_on(cluster: Any, tmp_pat
     assert sum(pyarrow.parquet.read_table(tmp_path / "out")["n"].to_pylist()) == 5000
     with pytest.raises(whale.errors.JobError, match="has ended"):
         fetch_envelope(job.id)
-    with pytest.raises(whale.errors.UsageError, match="there is no job"):
+    with pytest.raises(whale.errors.UsageError, match=r"has ended \(finished\)"):
         stop_job(job.id, "drain", "auto", 10)
     assert actors_left(cluster) == []
