@@ -156,9 +156,7 @@ class LocalFiles:
             self._was_there = True
             self._was_filled = self._was_filled or path != self._path
             return
-        if (self._was_there and not os.path.isdir(self._path)) or (
-            self._was_filled and self._is_empty()
-        ):
+        if self._is_lost():
             # To create it anew would hide what was in it, and fill the disk below its mount point.
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         above = os.path.dirname(path)
@@ -169,6 +167,11 @@ class LocalFiles:
         _sync_folder(above)
         self._was_there = self._was_there or path == self._path
         self._was_filled = self._was_filled or path != self._path
+
+    def _is_lost(self) -> bool:
+        """Return whether the folder, or what was in it, is gone."""
+        is_gone = self._was_there and not os.path.isdir(self._path)
+        return is_gone or (self._was_filled and self._is_empty())
 
     def _is_empty(self) -> bool:
         """Return whether nothing is in the folder, or there is no folder."""
@@ -190,6 +193,8 @@ class LocalFiles:
 
     def _unwritable(self, error: OSError, name: str) -> OutputError:
         remedy = _REMEDIES.get(error.errno or 0, _ANOTHER)
+        if error.errno == errno.ENOENT and not self._is_lost():  # such as below /proc
+            remedy = "nothing can be created there: name another folder"
         return OutputError(
             f"the checkpoint folder {self._path!r} cannot be written to: {system_reason(error)}"
             f" ({name}); {remedy}"

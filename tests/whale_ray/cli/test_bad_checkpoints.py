@@ -242,7 +242,8 @@ CASES: dict[str, tuple[Damage, Sequence[str], int, str]] = {
         lambda: None,
         [word.replace("st", "/proc/st") if word == "st" else word for word in RUN],
         1,
-        r"the checkpoint folder '/proc/st' cannot be written to: .*",
+        r"the checkpoint folder '/proc/st' cannot be written to: .*; nothing can be created"
+        " there: name another folder",
     ),
 }
 
