@@ -12,6 +12,7 @@ name). Every mistake is reported in one line with the file or the variable, the 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,10 @@ from .errors import SettingsError
 from .settings import DECLARATIONS, SECTIONS, Settings
 
 ENVIRONMENT_PREFIX = "WHALE_RAY_"
+
+_YAML_INT, _YAML_FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
+_NOT_DECIMAL = re.compile(r"[-+]?(0[0-9_]+|.*:.*)")
+_WITH_EXPONENT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
 
 
 def load_settings(
@@ -95,8 +100,11 @@ def _read_yaml(path: Path) -> dict[str, SettingValue]:
 def _parse_yaml(path: Path) -> Any:
     import yaml  # here, so that `import whale_ray` stays light
 
-    class UniqueKeyLoader(yaml.SafeLoader):
-        """YAML's safe loader, but duplicate keys are refused."""
+    class SettingsLoader(yaml.SafeLoader):
+        """YAML's safe loader, but it refuses duplicate keys, and numbers that are not decimal.
+
+        YAML 1.1 has octal ones, 010, and those of base 60, 1:30. It takes 1e6 for a text.
+        """
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             """Return the mapping at `node`; raise SettingsError for a duplicate key."""
@@ -111,6 +119,24 @@ def _parse_yaml(path: Path) -> Any:
                 seen.add(key_node.value)
             return super().construct_mapping(node, deep)
 
+        def construct_number(self, node: yaml.ScalarNode) -> int | float:
+            """Return the number at `node`; raise SettingsError if people would read another one."""
+            if node.tag == _YAML_FLOAT:
+                number: int | float = self.construct_yaml_float(node)
+            else:
+                number = self.construct_yaml_int(node)
+            if _NOT_DECIMAL.fullmatch(node.value):
+                msg = (
+                    f"{path}, line {node.start_mark.line + 1}: {node.value} is the number"
+                    f" {number} in YAML: write it in decimal, without leading zeros and colons, or"
+                    " a text in quotes"
+                )
+                raise SettingsError(msg)
+            return number
+
+    for kind in (_YAML_INT, _YAML_FLOAT):
+        SettingsLoader.add_constructor(kind, SettingsLoader.construct_number)
+    SettingsLoader.add_implicit_resolver(_YAML_FLOAT, _WITH_EXPONENT, list("+-.0123456789"))
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -120,7 +146,7 @@ def _parse_yaml(path: Path) -> Any:
         msg = f"{path}: cannot be read as a settings file: {error}"
         raise SettingsError(msg) from error
     try:
-        return yaml.load(text, Loader=UniqueKeyLoader)
+        return yaml.load(text, Loader=SettingsLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""

@@ -220,6 +220,26 @@ def test_a_mistake_in_a_file_names_file_and_key(write_yaml, text, message):
     assert str(raised.value) == message
 
 
+@pytest.mark.parametrize("text", ["1e1", "+1.0e1", "1.E+1", "100e-1", ".1e2", "10", "10.0", "0xa"])
+def test_numbers_in_files_are_read_as_python_reads_them(write_yaml, text):
+    path = write_yaml(f"transport: {{wtl_ms: {text}}}\n")
+    assert load_settings(path, environ={}).transport.wtl_ms == 10.0
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("010000", 4096), ("-0_17", -15), ("1:30", 90), ("+1:30:00", 5400)]
+)
+def test_numbers_of_other_bases_are_refused(write_yaml, text, number):
+    with pytest.raises(SettingsError) as caught:
+        load_settings(write_yaml(f"transport:\n  mms_bytes: {text}\n"), environ={})
+    assert str(caught.value) == (
+        f"job.yaml, line 2: {text} is the number {number} in YAML: write it in decimal, without"
+        " leading zeros and colons, or a text in quotes"
+    )
+    name = "records: {folder: '" + text + "'}"
+    assert load_settings(write_yaml(name), environ={}).records.folder == text
+
+
 def test_a_missing_or_unreadable_file_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SettingsError) as raised:
