@@ -76,16 +76,16 @@ class Submissions:
         self.output: deque[str] = deque(maxlen=_OUTPUT_LINES_MAX)
         """The last lines that they wrote, as a rule why one could not begin."""
 
-    def submit(self, text: str, workers: int) -> None:
-        """Run a topology on processes of this machine.
+    async def submit(self, text: str, workers: int) -> None:
+        """Run a topology on processes of this machine; its text is parsed in a thread.
 
         Raises:
             InputError: the text is no topology.
-            ResourceError: too many that were started here run already.
+            ResourceError: too many that were started here run already, or the server ends.
         """
-        name = parse_tspec(text, "the topology").name
+        spec = await asyncio.to_thread(parse_tspec, text, "the topology")
         self._check_room()
-        self._follow(self._run_topology(name, text, workers))
+        self._follow(self._run_topology(spec.name, text, workers))
 
     def rescale(self, folder: Path, wanted: Rescale, end_of: EndOf) -> None:
         """Stop a job with a savepoint, then go on from it.
@@ -118,6 +118,9 @@ class Submissions:
         await asyncio.gather(*followed, return_exceptions=True)
 
     def _check_room(self) -> None:
+        if self._closes:
+            msg = "this server ends, so nothing is started any more"
+            raise ResourceError(msg)
         if len(self._running) >= _SUBMITTED_MAX:
             msg = f"{_SUBMITTED_MAX} jobs that were started here run already; end one"
             raise ResourceError(msg)

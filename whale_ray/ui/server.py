@@ -9,6 +9,7 @@ the browser makes text of it, never HTML.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import re
 from collections.abc import Awaitable, Callable
@@ -175,7 +176,7 @@ class UiServer:
         workers = asked.get("workers", 2)
         if not isinstance(workers, int) or not 1 <= workers <= 4096:
             raise _refusal(web.HTTPBadRequest, "workers must be a number from 1 to 4,096")
-        self._submissions.submit(str(asked.get("text", "")), workers)
+        await self._submissions.submit(str(asked.get("text", "")), workers)
         return web.json_response({})
 
     async def _submitted(self, _request: web.Request) -> web.StreamResponse:
@@ -204,6 +205,10 @@ async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         return web.Response(status=499)
     except WhaleError as error:
         response = web.json_response({"error": str(error)}, status=400)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        response = web.json_response({"error": "no file has so long a name"}, status=404)
     except web.HTTPException as error:
         error.headers.update(_HEADERS)
         raise

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from whale_ray.configs.errors import UsageError
+from whale_ray.configs.errors import ResourceError, UsageError
 from whale_ray.ui import actions
 from whale_ray.ui.actions import Submissions
 from whale_ray.ui.rescaling import Rescale
@@ -45,7 +45,7 @@ def test_a_long_line_is_left_out_and_the_next_ones_are_there(
 
     async def submit() -> list[str]:
         submissions = Submissions(tmp_path)
-        submissions.submit(TSPEC, workers=1)
+        await submissions.submit(TSPEC, workers=1)
         await asyncio.wait_for(until(submissions, "played: ended with exit code 0"), 60)
         return list(submissions.output)
 
@@ -62,7 +62,7 @@ def test_it_is_recorded_where_the_page_looks(
 
     async def submit() -> list[str]:
         submissions = Submissions(tmp_path)
-        submissions.submit(TSPEC, workers=1)
+        await submissions.submit(TSPEC, workers=1)
         await asyncio.wait_for(until(submissions, "played: ended with exit code 0"), 60)
         return list(submissions.output)
 
@@ -80,7 +80,7 @@ def test_what_does_not_drain_in_time_is_killed(
 
     async def submit() -> list[str]:
         submissions = Submissions(tmp_path)
-        submissions.submit(TSPEC, workers=1)
+        await submissions.submit(TSPEC, workers=1)
         await asyncio.wait_for(until(submissions, "played: deaf"), 60)
         await asyncio.wait_for(submissions.close(drain_timeout_s=0.1), 60)
         return list(submissions.output)
@@ -111,3 +111,13 @@ def test_a_job_that_is_rescaled_twice_goes_on_once(
         return list(submissions.output)
 
     assert sum("goes on" in line for line in asyncio.run(rescale_twice())) == 1
+
+
+def test_nothing_is_started_by_a_server_that_has_ended(tmp_path: Path) -> None:
+    async def submit() -> None:
+        submissions = Submissions(tmp_path)
+        await submissions.close()
+        await submissions.submit(TSPEC, workers=1)
+
+    with pytest.raises(ResourceError, match="this server ends"):
+        asyncio.run(submit())

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,10 +29,12 @@ from tests.whale_ray.api.test_checkpoints import (
 )
 from tests.whale_ray.user_code.gated_numbers import expected
 from whale_ray.cli.main import main
-from whale_ray.configs.errors import ResourceError, UserFunctionError
+from whale_ray.configs.errors import InputError, ResourceError, UserFunctionError
 from whale_ray.configs.settings import RecordSettings, Settings
 from whale_ray.records.folders import DESCRIPTION, REQUEST
 from whale_ray.transport.clock import SystemClock
+from whale_ray.tspec.specification import TopologySpec
+from whale_ray.ui import actions
 from whale_ray.ui import server as ui_server
 from whale_ray.ui.run_reader import RunReader
 from whale_ray.ui.server import LOOPBACK, TOKEN_HEADER, UiServer
@@ -113,6 +116,32 @@ def run_job(served: Served, function: Any = lambda row: {"n": row.n}) -> str:
     except UserFunctionError:
         (job,) = served.get("/api/jobs").json()
         return str(job["id"])
+
+
+@pytest.mark.parametrize("path", ["/assets/", "/assets/deep/", "/api/jobs/"])
+@pytest.mark.parametrize("name", [300 * "x", 200 * "%C3%A4", "%00", "none.js", 5000 * "x"])
+def test_a_name_that_no_file_has_is_not_found(served, path, name):
+    answer = served.get(path + name)
+    assert answer.status_code == 404
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_a_submitted_text_is_parsed_while_others_are_answered(served, monkeypatch):
+    """The parsing goes on until another request was answered."""
+    begun, answered = threading.Event(), threading.Event()
+
+    def parse(text: str, where: str) -> TopologySpec:
+        begun.set()
+        assert answered.wait(TIMEOUT_S)
+        raise InputError(f"{where}: {text} is none")
+
+    monkeypatch.setattr(actions, "parse_tspec", parse)
+    with ThreadPoolExecutor() as threads:
+        asked = threads.submit(served.post, "/api/submissions", '{"text": "it"}', TOKEN)
+        assert begun.wait(TIMEOUT_S)
+        assert served.get("/api/submissions").json() == []
+        answered.set()
+        assert asked.result().json() == {"error": "the topology: it is none"}
 
 
 def test_without_a_job_the_list_is_empty(served):
