@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["CompiledRows"]
 
 
-_NUMPYS = ("np_float64", "np_int64", "np_uint64", "np_uint8", "np_zeros")
+_NUMPYS = ("np_float64", "np_int64", "np_uint64", "np_uint8", "np_zeros", "np_inf")
 """What a translated loop calls numpy's functions."""
 
 _LOOPS: weakref.WeakKeyDictionary[Any, dict[str, tuple[Mapping[str, Any], Any]]]

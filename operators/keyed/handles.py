@@ -24,6 +24,7 @@ from ...state.timers import NO_TIME
 from ...transport.wire.types import DataType
 
 __all__ = [
+    "FLOAT32_END",
     "Cursor",
     "Handle",
     "TimerHandle",
@@ -44,7 +45,7 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 _PER_UNIT = {"s": (1, 1_000_000), "ms": (1, 1_000), "us": (1, 1), "ns": (1_000, 1)}
 """Microseconds times the first, divided by the second, are a number of units."""
 
-_FLOAT32_END = float.fromhex("0x1.ffffffp+127")
+FLOAT32_END = float.fromhex("0x1.ffffffp+127")
 """From here on, numbers are rounded to infinity."""
 
 
@@ -144,6 +145,26 @@ class SumHandle(Handle):
     def clear(self) -> None:
         """Begin with 0 again."""
         self.set(0)
+
+
+class Float32Sum(SumHandle):
+    """A sum in float32, in which no finite number becomes infinite."""
+
+    __slots__ = ()
+
+    def add(self, amount: Any = 1) -> None:
+        """Add to the key's value; raise UsageError if it leaves float32."""
+        try:
+            self.set(self._values[self._cursor[0]] + amount)
+        except TypeError as error:
+            self._refused(error, amount)
+
+    def set(self, value: Any) -> None:
+        """Replace the key's value; raise UsageError if float32 does not hold it."""
+        try:
+            self._values[self._cursor[0]] = _as_float32(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            self._refused(error, value)
 
 
 class _MaybeAbsent(Handle):
@@ -346,6 +367,8 @@ class TimerHandle(Handle):
 def class_of(declaration: StateDeclaration) -> type[Handle]:
     """Return the class of the handle of a declared value."""
     match declaration.kind:
+        case "sum" if declaration.type.family == "float32":
+            return Float32Sum
         case "count" | "sum":
             return SumHandle
         case "min" | "max":
@@ -391,7 +414,7 @@ def _as_bytes(value: Any) -> bytes:
 
 def _as_float32(value: Any) -> Any:
     """Return a number that fits into float32, in which one that does not would be infinite."""
-    if not math.isfinite(value) or abs(float(value)) < _FLOAT32_END:
+    if not math.isfinite(value) or abs(float(value)) < FLOAT32_END:
         return value
     raise OverflowError
 

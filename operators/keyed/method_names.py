@@ -14,14 +14,22 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ...transport.wire.types import DataType
 from ..expressions.function_parts import outer_values
 
-__all__ = ["forms_of", "is_literal", "is_of_the_loop", "pythons_function", "without_value"]
+__all__ = [
+    "bounds_of",
+    "forms_of",
+    "is_literal",
+    "is_of_the_loop",
+    "pythons_function",
+    "without_value",
+]
 
 _OF_THE_LOOP = re.compile(
     r"_(start|slots?|times|limits|emitted|bits|template|left|count|at|before|amount|total|new|old"
     r"|added|subtracted|multiplied|negated|divided|powered|shifted_left|shifted_right|read"
-    r"|negatable|whole|fitted|[cf][0-9]+|o_.*)|np_(float64|u?int64|uint8|zeros)"
+    r"|negatable|whole|fitted|[cf][0-9]+|o_.*)|np_(float64|u?int64|uint8|zeros|inf)"
 )
 _SCOPES = (ast.Lambda, ast.FunctionDef, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -29,6 +37,14 @@ _SCOPES = (ast.Lambda, ast.FunctionDef, ast.ListComp, ast.SetComp, ast.DictComp,
 def is_of_the_loop(name: str) -> bool:
     """Return whether the loop around a body uses the name itself."""
     return _OF_THE_LOOP.fullmatch(name) is not None
+
+
+def bounds_of(kind: DataType) -> tuple[int, int]:
+    """Return the least and greatest value of a type of whole numbers."""
+    import numpy as np
+
+    limits = np.iinfo(kind.storage)
+    return int(limits.min), int(limits.max)
 
 
 def is_literal(node: ast.expr) -> bool:

@@ -27,7 +27,15 @@ from typing import Any, NoReturn
 
 from ...configs.errors import TopologyError
 from ...state.declarations import StateDeclaration
-from .method_names import forms_of, is_literal, is_of_the_loop, pythons_function, without_value
+from .handles import FLOAT32_END
+from .method_names import (
+    bounds_of,
+    forms_of,
+    is_literal,
+    is_of_the_loop,
+    pythons_function,
+    without_value,
+)
 
 __all__ = ["DONE", "FIRE", "LEFT", "Translation", "translate"]
 
@@ -326,7 +334,7 @@ class _Translator(ast.NodeTransformer):
             self._refuse(node, f"self.{name} is a {declared.kind}, which has no add")
         match (declared.kind, method):
             case ("count" | "sum", "add") if whole:
-                low, high = _bounds(declared)
+                low, high = bounds_of(declared.type)
                 wraps = "((_before ^ _total) & (_amount ^ _total)) < 0"
                 return [
                     f"_before, _amount = np_int64({place}), ({given})",
@@ -336,7 +344,7 @@ class _Translator(ast.NodeTransformer):
                     f"{place} = _total",
                 ]
             case ("count" | "sum", "add"):
-                return [f"{place} += ({given})"]
+                return [*self._new_value(name, f"_read({place}) + ({given})"), f"{place} = _new"]
             case ("min" | "max", "add"):
                 sign = "<" if declared.kind == "min" else ">"
                 greater, less = ("_old", "_new") if declared.kind == "min" else ("_new", "_old")
@@ -354,15 +362,14 @@ class _Translator(ast.NodeTransformer):
 
     def _new_value(self, name: str, given: str) -> list[str]:
         """Return the source that computes `_new`, a whole number where the handle keeps these."""
-        declared = self._declared[name]
-        if declared.type.storage.kind not in "iu":
+        kind, leaves = self._declared[name].type, f"    return _at, _count, {self._number(name)}"
+        if kind.name == "float32":  # in which a finite number that does not fit would be infinite
+            beyond = [f"{FLOAT32_END} <= {new} < np_inf" for new in ("_new", "-_new")]
+            return [f"_new = np_float64({given})", f"if {beyond[0]} or {beyond[1]}:", leaves]
+        if kind.storage.kind not in "iu":
             return [f"_new = ({given})"]
-        low, high = _bounds(declared)
-        return [
-            f"_new = ({given}) | 0",
-            f"if _new < {low} or _new > {high}:",
-            f"    return _at, _count, {self._number(name)}",
-        ]
+        low, high = bounds_of(kind)
+        return [f"_new = ({given}) | 0", f"if _new < {low} or _new > {high}:", leaves]
 
     def _clear(self, node: ast.AST, name: str) -> list[str]:
         number, declared = self._number(name), self._declared[name]
@@ -483,13 +490,6 @@ class _Translator(ast.NodeTransformer):
         line = self._first_line + getattr(node, "lineno", 1) - 1
         msg = f"{self._owner}.on_row is compiled, and in line {line} {what}"
         raise TopologyError(msg)
-
-
-def _bounds(declared: StateDeclaration) -> tuple[int, int]:
-    import numpy as np
-
-    limits = np.iinfo(declared.type.storage)
-    return int(limits.min), int(limits.max)
 
 
 def _is_wide(declared: StateDeclaration) -> bool:

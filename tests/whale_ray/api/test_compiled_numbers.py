@@ -258,3 +258,52 @@ def always_has_values(self: Any, row: Any, out: Any) -> None:
 
 def test_names_with_a_value_on_every_way_are_taken() -> None:
     class_of(whale.compiled(always_has_values), {"a": "int64"})
+
+
+BIG = 2.0**127
+KINDS = {"total": "sum", "least": "min", "most": "max", "last": "value"}
+
+
+def keeps(self: Any, row: Any, out: Any) -> None:
+    self.total.add(row.x)
+    self.least.add(-row.x * row.by)
+    self.most.add(row.x * row.by)
+    self.last.set(row.x * row.by)
+    out.emit_row(total=self.total.get(), last=self.last.get())
+
+
+def kept_by_python(self: Any, row: Any, out: Any) -> None:
+    keeps(self, row, out)
+
+
+@pytest.mark.parametrize("method", [whale.compiled(keeps), kept_by_python])
+@pytest.mark.parametrize(
+    ("rows", "refused"),
+    [
+        ([(BIG, 1), (BIG, 1)], "total"),
+        ([(-BIG, 1), (-BIG, 1)], "total"),
+        ([(BIG, 2)], "least"),
+        ([(-BIG, 2)], "least"),
+        ([(BIG, 1), (-BIG, 1), (math.inf, 1), (-math.inf, 1), (math.nan, 1)], None),
+    ],
+)
+def test_no_finite_number_becomes_infinite_in_float32(
+    method: Any, rows: list[tuple[float, int]], refused: str | None
+) -> None:
+    declared = {name: getattr(state, kind)("float32") for name, kind in KINDS.items()}
+    emitted = whale.Schema.of(total="double", last="double")
+    body = {**declared, "on_row": method, "schema": emitted}
+    topology = whale.Topology("float32")
+    given = whale.sources.iterable([{"k": 1, "x": x, "by": by} for x, by in rows])
+    stream = topology.source(given, id="rows").key_by("k")
+    kind = type("Keeping", (whale.KeyedProcess,), body)
+    stream.process(kind, id="op", parallelism=1).sink(whale.sinks.collect(), id="out")
+    if refused is not None:
+        with pytest.raises(UsageError, match=f"'{refused}' leaves its type float32 .*: declare a"):
+            run(topology)
+        return
+    found = run(topology).results("out").to_arrow().to_pydict()
+    with np.errstate(invalid="ignore"):
+        x = np.array([one for one, _ in rows], np.float32)
+        np.testing.assert_array_equal(found["total"], np.cumsum(x))
+    np.testing.assert_array_equal(found["last"], x)
