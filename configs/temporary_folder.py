@@ -9,6 +9,7 @@ import os
 import tempfile
 
 from .errors import ResourceError, system_reason
+from .file_names import check_encodable
 
 __all__ = ["check_spill_directory", "spill_folder", "temporary_folder"]
 
@@ -40,6 +41,7 @@ def check_spill_directory(named: str) -> None:
     """
     if not named:
         return
+    check_encodable("runtime.spill_directory", named)
     try:
         with tempfile.TemporaryFile(dir=spill_folder(named)):
             pass

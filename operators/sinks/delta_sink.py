@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, get_args
 
 from ...configs.errors import OutputError, UsageError
 from ...configs.extras import require_extra
+from ...configs.file_names import check_encodable
 from ..arguments import check_type, names
 from .base import CommitId, Delivery, Sink, SinkResult, SinkWriter, Staged
 from .delta_files import PUBLICATION, DeltaFile, TableFolder, key_in, key_of, staged_files
@@ -301,6 +302,7 @@ def delta(
         raise UsageError(msg)
     url = given.removeprefix("file://") if given.startswith("file:///") else given
     if "://" not in url:
+        check_encodable("the table", given)
         url = os.path.abspath(os.path.expanduser(url))
         _check_path(url)
     wanted = "a column, or a list of columns"

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ...configs.errors import OutputError, system_reason
+from ...configs.file_names import check_encodable
 from ..arguments import check_bool, check_type, refuse
 from .base import CommitId, Delivery, Sink, SinkResult, SinkWriter, Staged
 from .epoch_part import EpochFolder, EpochPart
@@ -454,6 +455,7 @@ def _file_sink(path: str | os.PathLike[str], format: PartFormat, overwrite: bool
     if not given or "://" in given or "\0" in given:
         msg = f"the output path {given!r} must be a folder on a local or mounted file system"
         raise OutputError(msg)
+    check_encodable("the output path", given)
     try:
         absolute = os.path.abspath(os.path.expanduser(given))
     except FileNotFoundError:

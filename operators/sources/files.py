@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from ...configs.errors import InputError
+from ...configs.file_names import check_encodable
 from ..arguments import check_type
 from .files_passed import FilesPassed
 
@@ -68,6 +69,7 @@ class FileSet:
                     "mount the store, or read it with Spark or Ray Data and pass that"
                 )
                 raise InputError(msg)
+            check_encodable(f"the path of a {kind} source", one)
         absolute = tuple(os.path.abspath(os.path.expanduser(one)) for one in given)
         return cls(given, absolute, kind, tuple(suffixes))
 

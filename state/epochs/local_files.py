@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from ...configs.errors import InputError, OutputError, system_reason
+from ...configs.file_names import check_encodable
 
 __all__ = ["LocalFiles"]
 
@@ -30,6 +31,7 @@ class LocalFiles:
     """Files below a local folder, which is created when the first one is written."""
 
     def __init__(self, path: str) -> None:
+        check_encodable("the checkpoint folder", path)
         self._path = os.path.abspath(os.path.expanduser(path))
         self._was_there = os.path.isdir(self._path)
         self._was_filled = not self._is_empty()

@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 
 from ..configs.errors import ResourceError
+from ..configs.file_names import check_encodable
 from ..configs.settings import RecordSettings
 from ..transport.clock import SystemClock
 
@@ -55,6 +56,7 @@ class RunFolders:
     """All runs that are kept below one folder."""
 
     def __init__(self, settings: RecordSettings) -> None:
+        check_encodable("records.folder", settings.folder)
         self.root = Path(settings.folder) if settings.folder else _default_root()
         self._keep = settings.keep
 
