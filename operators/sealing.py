@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..state.watermarks import WATERMARK_NONE
 from .process import CoProcess, InstanceContext, Process, call_method, gives_rows
 from .snapshots import StateChunk, Survivor
 
@@ -147,12 +148,9 @@ class Epochs(dict[int, Kept]):
 class SealingByDump(Sealing):
     """Seals by a dump of all virtual nodes: O(state). For operators that can forget all."""
 
-    _watermark_ns: int
-
-    @property
-    def _epochs(self) -> Epochs[tuple[int, list[Batch]]]:
-        epochs: Epochs[tuple[int, list[Batch]]] = vars(self).setdefault("_sealed", Epochs())
-        return epochs
+    def __init__(self) -> None:
+        self._watermark_ns = WATERMARK_NONE
+        self._epochs: Epochs[tuple[int, list[Batch]]] = Epochs()
 
     @abstractmethod
     def _forget(self) -> None:

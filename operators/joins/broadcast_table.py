@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ...configs.errors import ExpressionError, InputError, UsageError
-from ...state.watermarks import WATERMARK_NONE
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Schema
@@ -58,6 +57,7 @@ class BroadcastTable(SealingByDump):
     """
 
     def __init__(self, join: TableJoin, context: InstanceContext) -> None:
+        super().__init__()
         self._join = join
         self._context = context
         context.state_budget.advise(context.operator_id, "join with a smaller table")
@@ -69,7 +69,6 @@ class BroadcastTable(SealingByDump):
         self._index: TableIndex | None = None
         self._results: dict[Schema, Schema] = {}
         self._lookup: TableLookup | None = None
-        self._watermark_ns = WATERMARK_NONE  # rows of the table have no event times
         self.loaded = False
         self.changes = 0
 

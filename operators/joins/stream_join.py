@@ -14,7 +14,6 @@ from ...configs.errors import ExpressionError, InputError
 from ...state.keys import hash_keys, virtual_node_of
 from ...state.node_transfer import with_columns
 from ...state.page_file import PageFile
-from ...state.watermarks import WATERMARK_NONE
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ..portions import EmitsInPortions
@@ -61,12 +60,12 @@ class StreamJoin(EmitsInPortions, CoProcess, SealingByDump):
     late_outputs: ClassVar[tuple[str, ...]] = (LATE_LEFT, LATE_RIGHT)
 
     def __init__(self, join: EquiJoin) -> None:
+        super().__init__()
         self._join = join
         self._keys = (join.left_keys, join.right_keys)
         self._schemas: list[Schema | None] = [join.left, join.right]
         self._seen = [False, False]
         self._made: JoinedRows | None = None
-        self._watermark_ns = WATERMARK_NONE
         self._taken_bytes = self._spilled_bytes = 0
 
     def open(self, context: InstanceContext) -> None:
