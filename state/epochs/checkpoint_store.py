@@ -17,6 +17,7 @@ from ...configs.errors import DamagedCheckpointError, InputError
 from ...transport.clock import Clock, SystemClock
 from .claim import Claim, check_not_in_use
 from .claim_rules import refusal_of_folder
+from .epoch_commands import RestorePoint
 from .local_files import LocalFiles
 from .manifest import (
     ChunkFile,
@@ -26,7 +27,6 @@ from .manifest import (
     decode_manifest,
     encode_manifest,
 )
-from .messages import RestorePoint
 from .newest_note import NewestNote, read_note, write_note
 from .retention import ChunkWalks, Listed, kept_manifests, removable_chunks, removable_leftovers
 from .store_files import StoreFiles, files_at

@@ -57,8 +57,8 @@ from whale_ray.tasks.partial_node import PartialNode
 from whale_ray.transport.links.attached import Offer
 from whale_ray.transport.links.control import ControlOutbox
 from whale_ray.transport.links.link import Link, Role
+from whale_ray.transport.links.link_header import SEQUENCE_MASK
 from whale_ray.transport.links.manager import LinkManager
-from whale_ray.transport.links.messages import SEQUENCE_MASK
 from whale_ray.transport.links.peer import Peer
 from whale_ray.transport.links.streams import StreamSender
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from whale_ray.configs.errors import ProtocolError
 from whale_ray.transport.channel import Outcome
 from whale_ray.transport.links.control import ControlInbox, ControlMessage, ControlOutbox
-from whale_ray.transport.links.messages import CONTROL_BYTES_MAX
+from whale_ray.transport.links.link_header import CONTROL_BYTES_MAX
 
 MARK, MAX = 77, 4
 

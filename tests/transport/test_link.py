@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.transport.links import Source, Target
 from whale_ray.configs.errors import ProtocolError
 from whale_ray.transport.channel import Outcome
-from whale_ray.transport.links import messages
+from whale_ray.transport.links import link_header
 from whale_ray.transport.links.attached import Incoming, Offer
 from whale_ray.transport.links.link import Link, LinkBrokenError, LinkTimes, Role
-from whale_ray.transport.links.messages import HEADER_BYTES, encode
+from whale_ray.transport.links.link_header import HEADER_BYTES, encode
 from whale_ray.transport.links.peer import EARLY_MAX, Peer
 
 TIMES = LinkTimes(heartbeat_ns=100, silence_ns=1000)
@@ -70,7 +70,7 @@ class Pair:
         other = self.wires["child" if host == "parent" else "parent"]
         content = b"".join(buffers)
         while content:
-            length = messages.decode(content).length
+            length = link_header.decode(content).length
             other.append(content[: HEADER_BYTES + length])
             content = content[HEADER_BYTES + length :]
 
@@ -234,21 +234,29 @@ def test_control_messages_pass_and_wait_until_they_are_taken():
 @pytest.mark.parametrize(
     ("host", "message", "why"),
     [
-        ("parent", encode(messages.DATA, 0, 0, 0, 0, 64), "'child', a child, sent data for 0"),
-        ("child", encode(messages.DATA, 0, 9, 0, 0, 64), "'parent', a parent, sent data for 9"),
-        ("child", encode(messages.SUBSCRIBE, 0, 0), "a parent, sent subscribe for 0"),
-        ("child", encode(messages.GRANT, 0, 0), "a parent, sent grant for 0"),
-        ("parent", encode(messages.FINISHED, 0, 0), "a child, sent finished for 0"),
-        ("child", encode(messages.FINISHED, 0, 9), "a parent, sent finished for 9"),
-        ("child", encode(messages.GOODBYE, 0, 0), "a parent, sent goodbye for 0"),
-        ("child", encode(messages.GOODBYE, 0, messages.NO_STREAM), "closed the link on purpose"),
-        ("parent", encode(messages.GRANT, 0, 9), "grants stream 9, which it has not subscribed"),
-        ("parent", encode(messages.SUBSCRIBE, 0, 0, 0, 64, detail=13), "mirror .* has 8,192 bytes"),
-        ("parent", encode(messages.GRANT, 0, 0), "that was not subscribed on this link"),
-        ("child", encode(messages.HEARTBEAT, 0, 22, 0, 3), "3 control messages acknowledged"),
-        ("child", encode(messages.HEARTBEAT, 5), "sent message 5 where 0 is due"),
-        ("child", encode(messages.DATA, 0, 0, 64, 0, 64), "but 0 is next: some is lost"),
-        ("child", encode(messages.DATA, 0, 0, 0, 0, 8192), "but only 0 was granted"),
+        ("parent", encode(link_header.DATA, 0, 0, 0, 0, 64), "'child', a child, sent data for 0"),
+        ("child", encode(link_header.DATA, 0, 9, 0, 0, 64), "'parent', a parent, sent data for 9"),
+        ("child", encode(link_header.SUBSCRIBE, 0, 0), "a parent, sent subscribe for 0"),
+        ("child", encode(link_header.GRANT, 0, 0), "a parent, sent grant for 0"),
+        ("parent", encode(link_header.FINISHED, 0, 0), "a child, sent finished for 0"),
+        ("child", encode(link_header.FINISHED, 0, 9), "a parent, sent finished for 9"),
+        ("child", encode(link_header.GOODBYE, 0, 0), "a parent, sent goodbye for 0"),
+        (
+            "child",
+            encode(link_header.GOODBYE, 0, link_header.NO_STREAM),
+            "closed the link on purpose",
+        ),
+        ("parent", encode(link_header.GRANT, 0, 9), "grants stream 9, which it has not subscribed"),
+        (
+            "parent",
+            encode(link_header.SUBSCRIBE, 0, 0, 0, 64, detail=13),
+            "mirror .* has 8,192 bytes",
+        ),
+        ("parent", encode(link_header.GRANT, 0, 0), "that was not subscribed on this link"),
+        ("child", encode(link_header.HEARTBEAT, 0, 22, 0, 3), "3 control messages acknowledged"),
+        ("child", encode(link_header.HEARTBEAT, 5), "sent message 5 where 0 is due"),
+        ("child", encode(link_header.DATA, 0, 0, 64, 0, 64), "but 0 is next: some is lost"),
+        ("child", encode(link_header.DATA, 0, 0, 0, 0, 8192), "but only 0 was granted"),
     ],
 )
 def test_what_a_link_refuses(host, message, why):
@@ -262,22 +270,22 @@ def test_subscriptions_of_nothing_are_bounded():
     pair = Pair(0, 0, random.Random(1))
     link = pair.links["parent"]
     for number in range(EARLY_MAX):
-        link.begin(encode(messages.SUBSCRIBE, number, number, 0, 64, detail=12))
+        link.begin(encode(link_header.SUBSCRIBE, number, number, 0, 64, detail=12))
     with pytest.raises(ProtocolError, match="too many streams that nobody offers"):
-        link.begin(encode(messages.SUBSCRIBE, EARLY_MAX, EARLY_MAX, 0, 64, detail=12))
+        link.begin(encode(link_header.SUBSCRIBE, EARLY_MAX, EARLY_MAX, 0, 64, detail=12))
 
 
 def test_a_stream_is_served_to_its_children_alone():
     pair = Pair(1, 1, random.Random(1))
     pair.offers[0] = Offer(0, pair.sources[0].tap, ["somebody else"])
     with pytest.raises(ProtocolError, match="'child' is no child of stream 0"):
-        pair.links["parent"].begin(encode(messages.SUBSCRIBE, 0, 0, 0, 64, detail=12))
+        pair.links["parent"].begin(encode(link_header.SUBSCRIBE, 0, 0, 0, 64, detail=12))
 
 
 def test_bytes_that_hold_no_frames_break_the_link_and_are_asked_for_again():
     pair = Pair(1, 1, random.Random(1))
     pair.send("child")  # its message grants the parent room
-    header = encode(messages.DATA, 0, 0, 0, 0, 64)
+    header = encode(link_header.DATA, 0, 0, 0, 0, 64)
     _, (place,) = pair.links["child"].begin(header)
     place[:] = b"\xff" * 64
     with pytest.raises(ProtocolError, match="hold no frames"):
@@ -292,11 +300,11 @@ def test_a_stream_that_ends_within_a_frame_is_refused():
     pair = Pair(1, 1, random.Random(1))
     pair.send("child")
     link = pair.links["child"]
-    _, (place,) = link.begin(encode(messages.DATA, 0, 0, 0, 0, 64))
+    _, (place,) = link.begin(encode(link_header.DATA, 0, 0, 0, 0, 64))
     place[:8] = (500).to_bytes(8, "little")
     link.end()
     with pytest.raises(ProtocolError, match="stream 0 ends at 64, within a frame"):
-        link.begin(encode(messages.FINISHED, 1, 0, 64))
+        link.begin(encode(link_header.FINISHED, 1, 0, 64))
 
 
 def test_a_child_whose_readers_have_gone_leaves_on_every_link():
@@ -314,8 +322,8 @@ def test_a_child_whose_readers_have_gone_leaves_on_every_link():
     assert pair.sources[0].producer.closed_by_peer
     pair.cut()
     pair.send("child")
-    kinds = [messages.decode(message).kind for message in pair.wires["parent"]]
-    assert kinds.count(messages.GOODBYE) == kinds.count(messages.SUBSCRIBE) == 1
+    kinds = [link_header.decode(message).kind for message in pair.wires["parent"]]
+    assert kinds.count(link_header.GOODBYE) == kinds.count(link_header.SUBSCRIBE) == 1
     while pair.wires["parent"]:
         pair.receive("parent")
     assert pair.parent.incoming[0].complete
@@ -331,7 +339,7 @@ def test_a_stream_that_moves_between_two_peers_alone():
             pair.send(host)
         while pair.wires["parent"]:
             pair.receive("parent")
-    while messages.decode(pair.wires["child"][0]).kind != messages.DATA:
+    while link_header.decode(pair.wires["child"][0]).kind != link_header.DATA:
         pair.receive("child")
     # In the middle of a message: the first line has come.
     message = pair.wires["child"].popleft()
@@ -354,21 +362,21 @@ def test_a_stream_that_moves_between_two_peers_alone():
         pair.receive("child")
     assert pair.parent.counters.stale == 1 + late > 1
     assert incoming.received == 64
-    link.begin(encode(messages.FINISHED, link._received, 0, 1 << 20))
+    link.begin(encode(link_header.FINISHED, link._received, 0, 1 << 20))
     assert incoming.finished_at is None
     # The new parent is asked for the rest, the former one is notified.
     buffers: list[memoryview | bytes] = []
     Link(other, Role.PARENT, TIMES, 0).outbound(buffers, 1 << 20, 0)
-    header = messages.decode(buffers[0])
-    assert (header.kind, header.position, header.detail >> 5) == (messages.SUBSCRIBE, 64, 1)
+    header = link_header.decode(buffers[0])
+    assert (header.kind, header.position, header.detail >> 5) == (link_header.SUBSCRIBE, 64, 1)
     pair.send("child")
-    sent = [messages.decode(one) for one in pair.wires["parent"]]
-    assert [one.stream for one in sent if one.kind == messages.GOODBYE] == [0]
+    sent = [link_header.decode(one) for one in pair.wires["parent"]]
+    assert [one.stream for one in sent if one.kind == link_header.GOODBYE] == [0]
     # And back: over the same link, with another number.
     pair.parent.take_over(other.release_stream(0))
     pair.send("child")
-    header = messages.decode(pair.wires["parent"][-1])
-    assert (header.kind, header.position, header.detail >> 5) == (messages.SUBSCRIBE, 64, 2)
+    header = link_header.decode(pair.wires["parent"][-1])
+    assert (header.kind, header.position, header.detail >> 5) == (link_header.SUBSCRIBE, 64, 2)
 
 
 def test_control_messages_take_another_link_when_theirs_breaks():

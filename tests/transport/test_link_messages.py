@@ -12,35 +12,35 @@ from whale_ray.configs.errors import (
     ProtocolError,
     TruncatedMessageError,
 )
-from whale_ray.transport.links import messages
-from whale_ray.transport.links.messages import LinkHeader, decode, encode
+from whale_ray.transport.links import link_header
+from whale_ray.transport.links.link_header import LinkHeader, decode, encode
 
 GOLDEN = {
-    encode(messages.DATA, 1, 7, 64, 0, 128): (
+    encode(link_header.DATA, 1, 7, 64, 0, 128): (
         "57484c4b 03 01 0000 01000000 07000000 4000000000000000 00000000 80000000"
     ),
-    encode(messages.SUBSCRIBE, 2, 7, 64, 4096, detail=12): (
+    encode(link_header.SUBSCRIBE, 2, 7, 64, 4096, detail=12): (
         "57484c4b 03 02 0c00 02000000 07000000 4000000000000000 00100000 00000000"
     ),
-    encode(messages.SUBSCRIBE, 2, 7, 64, 4096, detail=12 | 3 << messages.CAPACITY_BITS): (
+    encode(link_header.SUBSCRIBE, 2, 7, 64, 4096, detail=12 | 3 << link_header.CAPACITY_BITS): (
         "57484c4b 03 02 6c00 02000000 07000000 4000000000000000 00100000 00000000"
     ),
-    encode(messages.DATA, 1, 7, 64, 0, 128, detail=3): (
+    encode(link_header.DATA, 1, 7, 64, 0, 128, detail=3): (
         "57484c4b 03 01 0300 01000000 07000000 4000000000000000 00000000 80000000"
     ),
-    encode(messages.GRANT, 3, 7, 1 << 40, 4096): (
+    encode(link_header.GRANT, 3, 7, 1 << 40, 4096): (
         "57484c4b 03 03 0000 03000000 07000000 0000000000010000 00100000 00000000"
     ),
-    encode(messages.FINISHED, 4, 7, 192): (
+    encode(link_header.FINISHED, 4, 7, 192): (
         "57484c4b 03 04 0000 04000000 07000000 c000000000000000 00000000 00000000"
     ),
-    encode(messages.HEARTBEAT, 5, 0xABCD, 123, 9, detail=1): (
+    encode(link_header.HEARTBEAT, 5, 0xABCD, 123, 9, detail=1): (
         "57484c4b 03 05 0100 05000000 cdab0000 7b00000000000000 09000000 00000000"
     ),
-    encode(messages.CONTROL, 6, 0, 11, 0xABCD, 3): (
+    encode(link_header.CONTROL, 6, 0, 11, 0xABCD, 3): (
         "57484c4b 03 06 0000 06000000 00000000 0b00000000000000 cdab0000 03000000"
     ),
-    encode(messages.GOODBYE, -1, messages.NO_STREAM): (
+    encode(link_header.GOODBYE, -1, link_header.NO_STREAM): (
         "57484c4b 03 07 0000 ffffffff ffffffff 0000000000000000 00000000 00000000"
     ),
 }
@@ -63,7 +63,7 @@ def test_golden_bytes(encoded, golden):
 
 
 def test_every_kind_has_golden_bytes():
-    assert {decode(encoded).kind for encoded in GOLDEN} == set(messages.KIND_NAMES)
+    assert {decode(encoded).kind for encoded in GOLDEN} == set(link_header.KIND_NAMES)
 
 
 @pytest.mark.parametrize("encoded", GOLDEN)
@@ -74,23 +74,31 @@ def test_truncated(encoded):
 
 
 REFUSED = [
-    (CorruptedMessageError, encode(messages.DATA, 0, 1, 0, 0, 0), "data message of 0 bytes"),
-    (CorruptedMessageError, encode(messages.CONTROL, 0, 0, 0, 0, 0), "control message of 0"),
-    (CorruptedMessageError, encode(messages.DATA, 0, 1, 0, 0, 0xFFFFFFC0), "4,294,967,232 bytes"),
-    (CorruptedMessageError, encode(messages.DATA, 0, 1, 0, 0, (1 << 20) + 64), "1,048,640 bytes"),
-    (CorruptedMessageError, encode(messages.CONTROL, 0, 0, 0, 0, 65537), "65,537 bytes"),
-    (CorruptedMessageError, encode(messages.GRANT, 0, 1, 0, 0, 1), "grant message of 1 bytes"),
-    (CorruptedMessageError, encode(messages.DATA, 0, 1, 32, 0, 64), "at position 32"),
-    (CorruptedMessageError, encode(messages.DATA, 0, 1, 64, 0, 65), "65 bytes at position 64"),
-    (CorruptedMessageError, encode(messages.GRANT, 0, 1, 1 << 63), "at position 9,223,372"),
-    (CorruptedMessageError, encode(messages.GRANT, 0, 1, 64, (1 << 30) + 1), "cannot have"),
-    (CorruptedMessageError, encode(messages.SUBSCRIBE, 0, 1, 0, 0, detail=31), "cannot have"),
-    (CorruptedMessageError, encode(messages.DATA, 0, 1, 64, 1, 64), "cannot have"),
-    (CorruptedMessageError, encode(messages.DATA, 0, 1, 0, 0, 64, 1 << 11), "cannot have"),
-    (CorruptedMessageError, encode(messages.FINISHED, 0, 1, 64, detail=1 << 11), "cannot have"),
-    (CorruptedMessageError, encode(messages.FINISHED, 0, 1, 65), "cannot have"),
-    (CorruptedMessageError, encode(messages.HEARTBEAT, 0, detail=2), "cannot have"),
-    (CorruptedMessageError, encode(messages.GOODBYE, 0, 1, 1), "cannot have"),
+    (CorruptedMessageError, encode(link_header.DATA, 0, 1, 0, 0, 0), "data message of 0 bytes"),
+    (CorruptedMessageError, encode(link_header.CONTROL, 0, 0, 0, 0, 0), "control message of 0"),
+    (
+        CorruptedMessageError,
+        encode(link_header.DATA, 0, 1, 0, 0, 0xFFFFFFC0),
+        "4,294,967,232 bytes",
+    ),
+    (
+        CorruptedMessageError,
+        encode(link_header.DATA, 0, 1, 0, 0, (1 << 20) + 64),
+        "1,048,640 bytes",
+    ),
+    (CorruptedMessageError, encode(link_header.CONTROL, 0, 0, 0, 0, 65537), "65,537 bytes"),
+    (CorruptedMessageError, encode(link_header.GRANT, 0, 1, 0, 0, 1), "grant message of 1 bytes"),
+    (CorruptedMessageError, encode(link_header.DATA, 0, 1, 32, 0, 64), "at position 32"),
+    (CorruptedMessageError, encode(link_header.DATA, 0, 1, 64, 0, 65), "65 bytes at position 64"),
+    (CorruptedMessageError, encode(link_header.GRANT, 0, 1, 1 << 63), "at position 9,223,372"),
+    (CorruptedMessageError, encode(link_header.GRANT, 0, 1, 64, (1 << 30) + 1), "cannot have"),
+    (CorruptedMessageError, encode(link_header.SUBSCRIBE, 0, 1, 0, 0, detail=31), "cannot have"),
+    (CorruptedMessageError, encode(link_header.DATA, 0, 1, 64, 1, 64), "cannot have"),
+    (CorruptedMessageError, encode(link_header.DATA, 0, 1, 0, 0, 64, 1 << 11), "cannot have"),
+    (CorruptedMessageError, encode(link_header.FINISHED, 0, 1, 64, detail=1 << 11), "cannot have"),
+    (CorruptedMessageError, encode(link_header.FINISHED, 0, 1, 65), "cannot have"),
+    (CorruptedMessageError, encode(link_header.HEARTBEAT, 0, detail=2), "cannot have"),
+    (CorruptedMessageError, encode(link_header.GOODBYE, 0, 1, 1), "cannot have"),
     (ForeignMessageError, encode(0, 0), "unknown kind 0"),
     (ForeignMessageError, encode(8, 0), "unknown kind 8"),
     (ForeignMessageError, bytes(32), "begins with 0x00000000"),
@@ -125,9 +133,9 @@ def test_mutated_headers_give_a_header_within_its_limits_or_a_protocol_error(enc
     except ProtocolError:
         return
     assert isinstance(header, LinkHeader)
-    assert header.kind in messages.KIND_NAMES
-    assert 0 <= header.length <= messages.DATA_BYTES_MAX
-    assert 0 <= header.position <= messages.POSITION_MAX
+    assert header.kind in link_header.KIND_NAMES
+    assert 0 <= header.length <= link_header.DATA_BYTES_MAX
+    assert 0 <= header.position <= link_header.POSITION_MAX
     assert encode(*_in_order_of_encode(header)) == bytes(mutated)
 
 

@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 
 from tests.transport.links import ADDRESS, SECRET, Hosts, Target, hosts_fixture
 from tests.transport.strangers import Service, Stranger
-from whale_ray.transport.links import handshake
-from whale_ray.transport.links import messages as link_messages
+from whale_ray.transport.links import handshake, link_header
 from whale_ray.transport.links.handshake import HELLO_BYTES, Identity, Initiator
-from whale_ray.transport.links.messages import encode
+from whale_ray.transport.links.link_header import encode
 from whale_ray.transport.links.peer import EARLY_MAX
 
 HALF_OPEN_MAX = 8
@@ -182,16 +181,16 @@ def test_another_host_at_the_address_that_was_dialled(hosts, service):
 
 
 MADNESS = {
-    "an endless frame": encode(link_messages.DATA, 0, 7, 0, 0, 0xFFFFFFC0),
-    "a zero-length frame": encode(link_messages.DATA, 0, 7, 0, 0, 0),
-    "an endless control message": encode(link_messages.CONTROL, 0, 0, 0, 1, 0xFFFFFFFF),
+    "an endless frame": encode(link_header.DATA, 0, 7, 0, 0, 0xFFFFFFC0),
+    "a zero-length frame": encode(link_header.DATA, 0, 7, 0, 0, 0),
+    "an endless control message": encode(link_header.CONTROL, 0, 0, 0, 1, 0xFFFFFFFF),
     "no frame": b"GET / HTTP/1.1\r\n" * 2,
-    "data to a parent": encode(link_messages.DATA, 0, 7, 0, 0, 64) + bytes(64),
-    "another's stream": encode(link_messages.SUBSCRIBE, 0, 7, 0, 64, detail=16),
-    "a grant for nothing": encode(link_messages.GRANT, 0, 7, 64, 64),
-    "a gap": encode(link_messages.HEARTBEAT, 9),
+    "data to a parent": encode(link_header.DATA, 0, 7, 0, 0, 64) + bytes(64),
+    "another's stream": encode(link_header.SUBSCRIBE, 0, 7, 0, 64, detail=16),
+    "a grant for nothing": encode(link_header.GRANT, 0, 7, 64, 64),
+    "a gap": encode(link_header.HEARTBEAT, 9),
     "too many subscriptions": b"".join(
-        encode(link_messages.SUBSCRIBE, n, n + 100, 0, 64, detail=16) for n in range(EARLY_MAX + 1)
+        encode(link_header.SUBSCRIBE, n, n + 100, 0, 64, detail=16) for n in range(EARLY_MAX + 1)
     ),
 }
 
@@ -221,9 +220,9 @@ def test_any_bytes_at_all_do_no_harm(data):
     madman = Stranger(hosts)
     madman.introduce()
     good = [
-        encode(link_messages.SUBSCRIBE, 0, 8, 0, 4096, detail=16),
-        encode(link_messages.HEARTBEAT, 1, 0, 5, 0),
-        encode(link_messages.CONTROL, 2, 0, 0, 77, 3) + b"abc",
+        encode(link_header.SUBSCRIBE, 0, 8, 0, 4096, detail=16),
+        encode(link_header.HEARTBEAT, 1, 0, 5, 0),
+        encode(link_header.CONTROL, 2, 0, 0, 77, 3) + b"abc",
     ]
     content = bytearray(b"".join(good) + data.draw(st.binary(max_size=200)))
     for place, byte in data.draw(

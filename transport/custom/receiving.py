@@ -21,7 +21,7 @@ from ..clock import Clock
 from ..doorbell import Doorbell
 from ..segment import Bytes
 from .calls import OperatorCalls
-from .messages import HEADER_BYTES, MessageHeader, read_header
+from .message_header import HEADER_BYTES, MessageHeader, read_header
 from .operators import Buffer, Receiver, Transport, TransportContext
 
 

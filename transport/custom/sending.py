@@ -13,7 +13,7 @@ from ..clock import Clock
 from ..doorbell import Doorbell
 from ..segment import Bytes
 from .calls import OperatorCalls
-from .messages import HEADER_BYTES, MessageHeader, last_header
+from .message_header import HEADER_BYTES, MessageHeader, last_header
 from .operators import Sender, Transport, TransportContext
 
 _NOT_CONNECTED: Final = "the sender is not connected: call connect() first"

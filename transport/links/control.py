@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from ...configs.errors import ProtocolError
 from ..channel import Outcome
-from .messages import CONTROL_BYTES_MAX
+from .link_header import CONTROL_BYTES_MAX
 
 _COUNT_BITS: Final = 32
 

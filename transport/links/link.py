@@ -28,7 +28,7 @@ from ...configs.units import NS_PER_MS
 from ..ring_layout import FRAME_ALIGNMENT
 from .attached import Incoming
 from .control import ControlMessage
-from .messages import (
+from .link_header import (
     CAPACITY_BITS,
     CONTROL,
     DATA,

@@ -14,7 +14,7 @@ from typing import Final
 from ...configs.errors import ProtocolError
 from .attached import Incoming, Offer
 from .control import ControlInbox, ControlOutbox
-from .messages import NUMBER_MASK
+from .link_header import NUMBER_MASK
 from .outgoing import Outgoing
 
 EARLY_MAX: Final = 4096

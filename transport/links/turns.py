@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-from .messages import DATA_BYTES_MAX
+from .link_header import DATA_BYTES_MAX
 from .outgoing import Outgoing
 
 _BATCH_MESSAGES_MAX: Final = 256

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from ...configs.errors import ProtocolError
 from ..links.handshake import HandshakeRefusedError, Initiator, Responder
 from ..links.link import Buffers, Link, LinkBrokenError
-from ..links.messages import HEADER_BYTES
+from ..links.link_header import HEADER_BYTES
 from .sockets import fit_within_machine
 from .watch import ENDED, READABLE, WRITABLE
 

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 from ...configs.errors import ProtocolError, ResourceError
 from ..links.attached import Incoming
 from ..links.link import Buffers, Link, LinkBrokenError
-from ..links.messages import (
+from ..links.link_header import (
     CONTROL,
     DATA,
     HEADER_BYTES,

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...configs.errors import ResourceError
 from ...configs.units import MIB
-from ..links.messages import DATA_BYTES_MAX
+from ..links.link_header import DATA_BYTES_MAX
 from .library import Library, NoVerbsError, descriptors_lock
 
 GIDS_MAX: Final = 64

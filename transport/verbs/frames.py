@@ -10,7 +10,7 @@ of 8 bytes::
      └───────────────────────┴────────┴───────┴──────────────────────┴ ─ ─
 
 =======  ==========================================================================================
-BYTES    a part of the link's messages (links/messages.py), in order; a header is never cut
+BYTES    a part of the link's messages (links/link_header.py), in order; a header is never cut
 TO_READ  the header of a DATA message whose payload the receiver READs out of the sender's ring
 WRITTEN  the header of a DATA message whose payload was written into the receiver's mirror before
 MEMORY   the address of the sender's ring or mirror of a stream, and its key

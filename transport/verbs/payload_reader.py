@@ -15,7 +15,7 @@ from typing import Final
 from ...configs.errors import ResourceError
 from ..links.attached import Incoming
 from ..links.link import Link, LinkBrokenError
-from ..links.messages import DATA, LinkHeader, decode
+from ..links.link_header import DATA, LinkHeader, decode
 from .frames import ITEMS_MAX, RemoteMemory
 from .queue_pair import QueuePair, WorkRequest
 from .regions import Regions

@@ -21,8 +21,8 @@ from ..operators.windows.durations import Duration, duration_ns
 from ..plan.assignment import Assignment, has_checkpoints, resumed_assignment
 from ..plan.logical import LogicalPlan, OperatorKind
 from ..state.epochs.checkpoint_store import CheckpointStore
+from ..state.epochs.epoch_commands import RestorePoint
 from ..state.epochs.manifest import Manifest, how_it_ended
-from ..state.epochs.messages import RestorePoint
 from ..state.epochs.store_names import job_name
 from .state_reading import open_store
 from .unmounted_disks import unmounted_disk

@@ -23,8 +23,8 @@ from .new_jobs import checked_job_id, new_job_id
 if TYPE_CHECKING:
     from ..optimizer.decisions import OptimizerDecision
     from ..plan.requests import ClusterNode
+    from ..state.epochs.epoch_commands import RestorePoint
     from ..state.epochs.manifest import Lineage
-    from ..state.epochs.messages import RestorePoint
 
 __all__ = ["Decisions", "JobRequest", "NewJob", "ResumedJob", "prepare_operators"]
 

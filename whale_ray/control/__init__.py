@@ -4,7 +4,7 @@ State machines, pure, decide; `supervisor` carries out their decisions on a `fle
 every deployment.
 
 - Attempts: `controller`, `controller_events`, `attempt`, `attempt_steps`, `relay_repairs`,
-  `restart_policy`, `outcome`; for a controller's successor: `progress`, `journal`.
+  `restart_policy`, `outcome`; for a controller's successor: `controller_progress`, `journal`.
 - Checkpoints: `epoch_session`, `epoch_writer`, `epoch_progress`, `epoch_output`, `savepoints`;
   restoring into a changed topology: `operator_records`, `state_migration`.
 - Multicast trees: `tree_controller`, `tree_session`.

@@ -68,8 +68,8 @@ from .controller_events import (
     StopRequested,
     Tick,
 )
+from .controller_progress import ControllerProgress
 from .member_names import MemberNames
-from .progress import ControllerProgress
 from .restart_policy import Limits
 
 

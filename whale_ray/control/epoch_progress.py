@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..state.epochs.coordinator_events import Part, Participant, ParticipantEnded
-from ..state.epochs.messages import RestorePoint
+from ..state.epochs.epoch_commands import RestorePoint
 
 
 @dataclass(frozen=True)

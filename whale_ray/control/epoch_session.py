@@ -20,7 +20,7 @@ from ..metrics.counters import LatencyHistogram
 from ..plan.assignment import Assignment, job_is_bounded
 from ..state.epochs import coordinator_events as events
 from ..state.epochs.coordinator import EpochCoordinator, EpochPhase
-from ..state.epochs.messages import EpochCommand, EpochDurable, EpochForgotten, InjectMarker
+from ..state.epochs.epoch_commands import EpochCommand, EpochDurable, EpochForgotten, InjectMarker
 from ..state.epochs.rules import EpochRules
 from .controller_events import EpochCounted, EpochsFailed, EpochsOver
 from .epoch_progress import EpochProgress, UnlistedOutput

@@ -26,8 +26,8 @@ from ..operators.sinks.base import CommitId, Staged
 from ..plan.assignment import Assignment, job_is_bounded, resumed_assignment
 from ..state.epochs import coordinator_events as events
 from ..state.epochs.checkpoint_store import CheckpointStore
+from ..state.epochs.epoch_commands import RestorePoint
 from ..state.epochs.manifest import ChunkFile, Lineage, Manifest, OperatorPart, how_it_ended
-from ..state.epochs.messages import RestorePoint
 from ..transport.clock import Clock
 from .background import Background, carry_out_within
 from .epoch_output import EpochOutput

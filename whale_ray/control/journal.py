@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from ..multicast.tree_state import TreeState
 from ..operators.sinks.base import SinkResult
+from .controller_progress import ControllerProgress
 from .epoch_progress import EpochProgress
-from .progress import ControllerProgress
 
 
 @dataclass(frozen=True)

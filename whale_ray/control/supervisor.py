@@ -21,12 +21,13 @@ from ..plan.assignment import Assignment, has_checkpoints
 from ..records.recorder import NoRecorder
 from ..records.sampling import JobView
 from ..state.epochs.checkpoint_store import CheckpointStore
-from ..state.epochs.messages import RestorePoint
+from ..state.epochs.epoch_commands import RestorePoint
 from ..transport.clock import Clock
 from . import controller_events as e
 from .adaptation import Adaptation
 from .attempt_steps import REJOIN
 from .controller import JobController, JobPhase
+from .controller_progress import ControllerProgress
 from .counter_history import CounterHistory
 from .epoch_session import EpochSession
 from .epoch_writer import EpochWriter
@@ -35,7 +36,6 @@ from .fleet import CountersTaken, Fleet, MemberMessage
 from .job_states import ALIVE, OF_PHASE
 from .journal import Entry, Journal, NoJournal
 from .outcome import JobOutcome
-from .progress import ControllerProgress
 from .restart_policy import Limits
 from .savepoints import Savepoints
 from .sink_publisher import SinkPublisher

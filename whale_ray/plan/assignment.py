@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from ..configs.settings import Settings
 from ..optimizer.decisions import OptimizerDecision
+from ..state.epochs.epoch_commands import RestorePoint
 from ..state.epochs.manifest import Lineage
-from ..state.epochs.messages import RestorePoint
 from .logical import OperatorKind
 from .physical import PhysicalPlan
 from .streams import StreamPlan

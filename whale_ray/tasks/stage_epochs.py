@@ -30,7 +30,7 @@ from ..operators.snapshots import OperatorSnapshot
 from ..plan.logical import TABLE
 from ..plan.physical import Edge
 from ..state.epochs.aligner import EpochAligner
-from ..state.epochs.messages import InjectMarker
+from ..state.epochs.epoch_commands import InjectMarker
 from ..transport.wire.messages import MarkerMessage
 from .stage_task import StageTask
 

@@ -32,7 +32,7 @@ from ..plan.assignment import Assignment, job_is_bounded
 from ..plan.logical import OutputKey
 from ..plan.physical import watermark_slots
 from ..state.budget import StateBudget
-from ..state.epochs.messages import EpochCommand, RestorePoint
+from ..state.epochs.epoch_commands import EpochCommand, RestorePoint
 from ..tasks.edge_reader import EdgeReader
 from ..tasks.reader_builder import ReaderBuilder
 from ..tasks.stage_task import StageTask

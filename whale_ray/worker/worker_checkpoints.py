@@ -22,7 +22,7 @@ from .worker_epochs import WorkerEpochs
 if TYPE_CHECKING:
     from ..operators.snapshots import OperatorSnapshot
     from ..state.budget import StateBudget
-    from ..state.epochs.messages import RestorePoint
+    from ..state.epochs.epoch_commands import RestorePoint
     from ..tasks.stage_epochs import SnapshotOutlet
     from ..tasks.stage_task import StageTask
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ..plan.physical import PhysicalPlan
 from ..plan.side_inputs import sources_of_side_inputs
 from ..plan.streams import CustomStream, RingSpec
-from ..state.epochs.messages import EpochCommand, EpochDurable, EpochForgotten, InjectMarker
+from ..state.epochs.epoch_commands import EpochCommand, EpochDurable, EpochForgotten, InjectMarker
 from ..tasks.stage_epochs import SnapshotOutlet, StageEpochs, aligns
 from ..tasks.stage_task import StageTask
 from .epoch_schedule import EpochSchedule

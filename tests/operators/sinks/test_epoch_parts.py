@@ -28,8 +28,8 @@ from whale_ray.operators.sinks.base import CommitId, Sink, Staged
 from whale_ray.operators.sinks.files import FileSink
 from whale_ray.operators.sinks.staged_json import staged_to_json
 from whale_ray.state.epochs.checkpoint_store import CheckpointStore
+from whale_ray.state.epochs.epoch_commands import RestorePoint
 from whale_ray.state.epochs.manifest import Lineage, Manifest
-from whale_ray.state.epochs.messages import RestorePoint
 from whale_ray.testing import instance_context
 from whale_ray.transport.wire.batch import Batch
 

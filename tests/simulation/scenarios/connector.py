@@ -23,7 +23,7 @@ from whale_ray.transport.links.handshake import (
     Responder,
 )
 from whale_ray.transport.links.link import Buffers, Link, LinkBrokenError
-from whale_ray.transport.links.messages import HEADER_BYTES, KIND_NAMES, LinkHeader, decode
+from whale_ray.transport.links.link_header import HEADER_BYTES, KIND_NAMES, LinkHeader, decode
 from whale_ray.transport.links.reachability import ResolvedAddress
 
 SECRET = bytes(range(32))

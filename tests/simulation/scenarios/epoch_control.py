@@ -20,7 +20,7 @@ from whale_ray.control.epoch_session import EpochSession
 from whale_ray.control.epoch_writer import EpochSize
 from whale_ray.plan.assignment import Assignment
 from whale_ray.state.epochs import coordinator_events as events
-from whale_ray.state.epochs.messages import EpochCommand, RestorePoint
+from whale_ray.state.epochs.epoch_commands import EpochCommand, RestorePoint
 
 WORKERS = 2
 TASKS = 2

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.simulation.scenarios.epoch_control import TASKS, WORKERS, Output, Part
 from whale_ray.state.epochs import coordinator_events as events
 from whale_ray.state.epochs.aligner import EpochAligner
-from whale_ray.state.epochs.messages import InjectMarker
+from whale_ray.state.epochs.epoch_commands import InjectMarker
 
 if TYPE_CHECKING:
     from tests.simulation.scenarios.epochs import Job

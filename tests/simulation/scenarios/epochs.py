@@ -36,7 +36,7 @@ from whale_ray.control.epoch_progress import EpochProgress
 from whale_ray.control.epoch_session import EpochSession
 from whale_ray.control.fleet import MemberMessage
 from whale_ray.state.epochs import coordinator_events as events
-from whale_ray.state.epochs.messages import EpochCommand, EpochDurable, InjectMarker
+from whale_ray.state.epochs.epoch_commands import EpochCommand, EpochDurable, InjectMarker
 
 UNTIL_NS = 600_000 * MS
 _TOLD = (events.Aligned, events.SnapshotWritten, events.SnapshotFailed, events.ParticipantEnded)

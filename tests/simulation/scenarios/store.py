@@ -27,8 +27,8 @@ from whale_ray.state.epochs import checkpoint_store
 from whale_ray.state.epochs.checkpoint_store import CheckpointStore
 from whale_ray.state.epochs.claim import claim_numbers
 from whale_ray.state.epochs.claim_rules import EXPIRY_MS
+from whale_ray.state.epochs.epoch_commands import RestorePoint
 from whale_ray.state.epochs.manifest import ChunkFile, Lineage, Manifest, OperatorPart
-from whale_ray.state.epochs.messages import RestorePoint
 from whale_ray.state.epochs.store_names import (
     CHUNKS,
     MANIFESTS,

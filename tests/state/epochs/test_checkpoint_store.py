@@ -13,9 +13,9 @@ import pytest
 from tests.state.epochs.manifests import small_manifest
 from whale_ray.errors import DamagedCheckpointError, InputError
 from whale_ray.state.epochs.checkpoint_store import CheckpointStore
+from whale_ray.state.epochs.epoch_commands import RestorePoint
 from whale_ray.state.epochs.local_files import LocalFiles
 from whale_ray.state.epochs.manifest import MANIFEST_VERSION, chunk_files, encode_manifest
-from whale_ray.state.epochs.messages import RestorePoint
 from whale_ray.state.epochs.sealed_json import seal
 from whale_ray.state.epochs.store_files import files_at
 from whale_ray.state.epochs.store_names import (

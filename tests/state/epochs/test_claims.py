@@ -22,7 +22,7 @@ from whale_ray.state.epochs.claim_rules import (
     refusal_of_claim,
     refusal_of_folder,
 )
-from whale_ray.state.epochs.messages import RestorePoint
+from whale_ray.state.epochs.epoch_commands import RestorePoint
 from whale_ray.state.epochs.store_files import files_at
 from whale_ray.state.epochs.store_names import claim_name
 from whale_ray.transport.clock import VirtualClock

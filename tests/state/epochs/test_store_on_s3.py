@@ -11,7 +11,7 @@ from tests.s3_server import s3_server
 from tests.state.epochs.manifests import small_manifest
 from whale_ray.errors import DamagedCheckpointError, InputError, OutputError
 from whale_ray.state.epochs.checkpoint_store import CheckpointStore
-from whale_ray.state.epochs.messages import RestorePoint
+from whale_ray.state.epochs.epoch_commands import RestorePoint
 from whale_ray.state.epochs.remote_files import RemoteFiles
 from whale_ray.state.epochs.store_names import ChunkName, chunk_name
 

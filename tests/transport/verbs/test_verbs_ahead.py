@@ -11,7 +11,7 @@ from tests.transport.links import Source
 from tests.transport.test_tcp_endpoint import star
 from tests.transport.verbs.conftest import machine_of
 from whale_ray.transport.links.link import Link
-from whale_ray.transport.links.messages import FRAME_ALIGNMENT
+from whale_ray.transport.links.link_header import FRAME_ALIGNMENT
 from whale_ray.transport.verbs import payload_reader, payload_sender
 from whale_ray.transport.verbs.frames import FRAME_HEADER_BYTES, WRITTEN
 from whale_ray.transport.verbs.payload_reader import PayloadReader

@@ -15,7 +15,7 @@ from tests.transport.test_tcp_moves import ROOT, Tree, linked
 from tests.transport.verbs.conftest import machine_of
 from tests.transport.verbs.fabric import WRITE, Pair, Work
 from whale_ray.transport.links.link import LinkBrokenError, Role
-from whale_ray.transport.links.messages import FRAME_ALIGNMENT
+from whale_ray.transport.links.link_header import FRAME_ALIGNMENT
 from whale_ray.transport.verbs import payload_sender
 from whale_ray.transport.verbs.connection import VerbsConnection
 from whale_ray.transport.verbs.payload_sender import COPY, WAIT

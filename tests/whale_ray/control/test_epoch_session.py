@@ -35,8 +35,8 @@ from whale_ray.plan.assignment import Assignment
 from whale_ray.state.epochs import coordinator_events as events
 from whale_ray.state.epochs.checkpoint_store import CheckpointStore
 from whale_ray.state.epochs.coordinator import EpochPhase
+from whale_ray.state.epochs.epoch_commands import EpochDurable, EpochForgotten, InjectMarker
 from whale_ray.state.epochs.manifest import Manifest, OperatorPart, encode_manifest
-from whale_ray.state.epochs.messages import EpochDurable, EpochForgotten, InjectMarker
 from whale_ray.state.epochs.store_names import ManifestName
 from whale_ray.transport.clock import SystemClock, VirtualClock
 

@@ -27,7 +27,7 @@ from whale_ray.control.controller_events import (
     StopRequested,
     Tick,
 )
-from whale_ray.control.progress import ControllerProgress
+from whale_ray.control.controller_progress import ControllerProgress
 
 TURNS_MAX = 5_000
 

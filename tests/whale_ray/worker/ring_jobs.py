@@ -20,7 +20,7 @@ from whale_ray.operators.sources.base import Source, SourceReader
 from whale_ray.plan.assignment import Assignment
 from whale_ray.plan.physical import PhysicalPlan
 from whale_ray.plan.planner import plan
-from whale_ray.state.epochs.messages import EpochCommand
+from whale_ray.state.epochs.epoch_commands import EpochCommand
 from whale_ray.tasks.stage_epochs import SnapshotOutlet, TakenSnapshot
 from whale_ray.transport.clock import VirtualClock
 from whale_ray.transport.wire.batch import Batch

@@ -28,8 +28,13 @@ from whale_ray.plan.assignment import Assignment
 from whale_ray.plan.planner import plan
 from whale_ray.state.epochs.checkpoint_store import CheckpointStore
 from whale_ray.state.epochs.coordinator_events import ParticipantEnded, SnapshotWritten
+from whale_ray.state.epochs.epoch_commands import (
+    EpochDurable,
+    EpochForgotten,
+    InjectMarker,
+    RestorePoint,
+)
 from whale_ray.state.epochs.manifest import Lineage, Manifest
-from whale_ray.state.epochs.messages import EpochDurable, EpochForgotten, InjectMarker, RestorePoint
 from whale_ray.transport.clock import VirtualClock
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.worker.worker import Worker

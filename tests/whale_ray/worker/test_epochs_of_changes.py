@@ -10,7 +10,7 @@ import pytest
 import whale_ray as whale
 from tests.whale_ray.worker.ring_jobs import Counting, EpochJob, Keep, Numbered, Record
 from whale_ray.operators.snapshots import OperatorSnapshot
-from whale_ray.state.epochs.messages import EpochDurable, InjectMarker
+from whale_ray.state.epochs.epoch_commands import EpochDurable, InjectMarker
 
 INSTANCES = 2
 STREAM_ROWS, CHANGES = 80, 50

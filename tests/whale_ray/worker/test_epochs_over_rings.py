@@ -25,7 +25,7 @@ from tests.whale_ray.worker.ring_jobs import (
     Record,
 )
 from whale_ray.configs.errors import ProtocolError
-from whale_ray.state.epochs.messages import EpochDurable, EpochForgotten, InjectMarker
+from whale_ray.state.epochs.epoch_commands import EpochDurable, EpochForgotten, InjectMarker
 from whale_ray.tasks.stage_epochs import StageEpochs
 from whale_ray.transports import Transport
 from whale_ray.worker import transport_operators

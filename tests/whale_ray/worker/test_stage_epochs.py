@@ -12,7 +12,7 @@ import whale_ray as whale
 from tests.whale_ray.worker.ring_jobs import Counting, EpochJob, Keep, Numbered, Record
 from whale_ray.configs.errors import OutputError
 from whale_ray.operators.snapshots import OperatorSnapshot
-from whale_ray.state.epochs.messages import EpochDurable, EpochForgotten, InjectMarker
+from whale_ray.state.epochs.epoch_commands import EpochDurable, EpochForgotten, InjectMarker
 from whale_ray.tasks.read_size import HURRIED_NS, ReadSize
 from whale_ray.tasks.source_node import SourceNode
 from whale_ray.worker.epoch_schedule import (

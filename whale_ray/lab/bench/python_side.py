@@ -26,7 +26,7 @@ from typing import Any, Final, cast
 from ...configs.settings import TransportSettings
 from ...transport.channel import Outcome
 from ...transport.links.link import Link, LinkTimes, Role
-from ...transport.links.messages import DATA, encode
+from ...transport.links.link_header import DATA, encode
 from ...transport.links.neighbours import Neighbours
 from ...transport.links.streams import Grant
 from ...transport.mirror import MirrorRing, RingTap

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ....transport.links.messages import DATA_BYTES_MAX
-from ....transport.links.messages import HEADER_BYTES as MESSAGE_HEADER_BYTES
+from ....transport.links.link_header import DATA_BYTES_MAX
+from ....transport.links.link_header import HEADER_BYTES as MESSAGE_HEADER_BYTES
 from ....transport.ring_layout import FRAME_ALIGNMENT, LENGTH_BYTES
 
 __all__ = ["StreamBytes", "reduction", "stream_of"]
