@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..configs.errors import InputError
-from ..transport.atomics import kernel
+from ..transport.atomics import inner, kernel
 from ..transport.compiling import njit
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "exact_hashes_within",
+    "hash_bytes",
     "hash_keys",
     "hash_words",
     "stable_partition",
@@ -250,41 +251,46 @@ def hash_words(words: Any, hashes: Any) -> None:
         hashes[row] = hashed
 
 
+@inner
+def hash_bytes(pool: Any, at: Any, end: Any, seed: Any) -> Any:
+    """Hash the bytes of a pool from one place to before another by XXH64, all of them uint64."""
+    length = end - at
+    value = seed
+    if length >= np.uint64(32):
+        first, second = value + _P1 + _P2, value + _P2
+        third, fourth = value, value - _P1
+        while at + np.uint64(32) <= end:
+            first = _lane(first, _read(pool, at, 8))
+            second = _lane(second, _read(pool, at + np.uint64(8), 8))
+            third = _lane(third, _read(pool, at + np.uint64(16), 8))
+            fourth = _lane(fourth, _read(pool, at + np.uint64(24), 8))
+            at += np.uint64(32)
+        value = _rotate(first, 1) + _rotate(second, 7)
+        value += _rotate(third, 12) + _rotate(fourth, 18)
+        for lane in (first, second, third, fourth):
+            value = (value ^ _lane(np.uint64(0), lane)) * _P1 + _P4
+    else:
+        value += _P5
+    value += length
+    while at + np.uint64(8) <= end:
+        value ^= _lane(np.uint64(0), _read(pool, at, 8))
+        value = _rotate(value, 27) * _P1 + _P4
+        at += np.uint64(8)
+    if at + np.uint64(4) <= end:
+        value = _rotate(value ^ (_read(pool, at, 4) * _P1), 23) * _P2 + _P3
+        at += np.uint64(4)
+    while at < end:
+        value = _rotate(value ^ (np.uint64(pool[at]) * _P5), 11) * _P1
+        at += np.uint64(1)
+    return _avalanche(value)
+
+
 @kernel(numba.void(_READ_ONLY_BYTES, _READ_ONLY_INT32, numba.uint64[::1]), releases_gil=True)
 def _chain_bytes(pool: Any, offsets: Any, hashes: Any) -> Any:
-    """Hash the bytes of each row by XXH64, with the row's hash as seed, into `hashes`."""
+    """Hash the bytes of each row, with the row's hash as seed, into `hashes`."""
     for row in range(len(hashes)):
-        at = np.uint64(offsets[row])
-        end = np.uint64(offsets[row + 1])
-        length = end - at
-        value = hashes[row]
-        if length >= np.uint64(32):
-            first, second = value + _P1 + _P2, value + _P2
-            third, fourth = value, value - _P1
-            while at + np.uint64(32) <= end:
-                first = _lane(first, _read(pool, at, 8))
-                second = _lane(second, _read(pool, at + np.uint64(8), 8))
-                third = _lane(third, _read(pool, at + np.uint64(16), 8))
-                fourth = _lane(fourth, _read(pool, at + np.uint64(24), 8))
-                at += np.uint64(32)
-            value = _rotate(first, 1) + _rotate(second, 7)
-            value += _rotate(third, 12) + _rotate(fourth, 18)
-            for lane in (first, second, third, fourth):
-                value = (value ^ _lane(np.uint64(0), lane)) * _P1 + _P4
-        else:
-            value += _P5
-        value += length
-        while at + np.uint64(8) <= end:
-            value ^= _lane(np.uint64(0), _read(pool, at, 8))
-            value = _rotate(value, 27) * _P1 + _P4
-            at += np.uint64(8)
-        if at + np.uint64(4) <= end:
-            value = _rotate(value ^ (_read(pool, at, 4) * _P1), 23) * _P2 + _P3
-            at += np.uint64(4)
-        while at < end:
-            value = _rotate(value ^ (np.uint64(pool[at]) * _P5), 11) * _P1
-            at += np.uint64(1)
-        hashes[row] = _avalanche(value)
+        at, end = np.uint64(offsets[row]), np.uint64(offsets[row + 1])
+        hashes[row] = hash_bytes(pool, at, end, hashes[row])
 
 
 @njit(inline="always")

@@ -16,22 +16,21 @@ import numpy.typing as npt
 from numba import carray
 
 from ..configs.errors import InputError
-from ..transport.atomics import direct, kernel
+from ..transport.atomics import direct, inner, kernel
 from ..transport.wire.kernels import pointer
 from . import index
-from .keys import hash_words
+from .keys import hash_bytes, hash_words
 from .records import VALUE_BYTES_MAX
 
-__all__ = ["OneKey", "OneTextKey", "hash_of_text_key"]
+__all__ = ["OneKey", "OneTextKey"]
 
 Int64s = npt.NDArray[np.int64]
 
 # The vector: addresses of what `index` works on, and of the key, its hash and its record.
 _PLACE, _AT, _BUCKETS, _RANKS = range(4)
-_BUCKET_COUNT, _COLUMNS, _WORDS, _HASH, _SLOT, _IS_HASHED = range(4, 10)
+_BUCKET_COUNT, _COLUMNS, _WORDS, _HASH, _SLOT, _HAS_TEXT = range(4, 10)
 _VECTOR_WORDS = 10
 
-_HASH_MASK = (1 << 64) - 1
 _TEXT_BYTES = 64
 """So long a text is looked up without an allocation, at first."""
 
@@ -50,7 +49,7 @@ class OneKey:
 
     def __init__(self, place: Int64s, at: Int64s, columns: int) -> None:
         self._words: Any = np.empty(columns, np.uint64)
-        self.hashes: Any = np.empty(1, np.uint64)
+        self.hashes = np.empty(1, np.uint64)
         self._slot = np.empty(1, np.int64)
         self.address = int(self._words.ctypes.data)
         self._write = struct.Struct(f"={columns}q").pack_into
@@ -59,7 +58,7 @@ class OneKey:
         self._always = (place, at)
         self._vector = np.zeros(_VECTOR_WORDS, np.int64)
         self._vector[:2] = [array.ctypes.data for array in self._always]
-        self._vector[_COLUMNS:_IS_HASHED] = [
+        self._vector[_COLUMNS:_HAS_TEXT] = [
             *(columns, self.address, self.hashes.ctypes.data, self._slot.ctypes.data)
         ]
         self._at_vector = int(self._vector.ctypes.data)
@@ -92,16 +91,11 @@ class OneKey:
 
 
 class OneTextKey(OneKey):
-    """Looks single keys of an integer and a text, or bytes, up in the index of a store.
-
-    Python has the hash of a text at hand. It is another one in each process, so keys come with it
-    into no store but one of the same process.
-    """
+    """Looks single keys of an integer and a text, or bytes, up in the index of a store."""
 
     def __init__(self, place: Int64s, at: Int64s) -> None:
         super().__init__(place, at, 3)  # the integer; address and length of the text
-        self._vector[_IS_HASHED] = 1
-        self._write_hash = struct.Struct("=Q").pack_into
+        self._vector[_HAS_TEXT] = 1
         self._make_room(_TEXT_BYTES)
 
     def _make_room(self, nbytes: int) -> None:
@@ -119,12 +113,17 @@ class OneTextKey(OneKey):
             self._make_room(2 * size)
         self._room[:size] = text
         self._write(self._words, 0, number, self._room_address, size)
-        self._write_hash(self.hashes, 0, hash_of_text_key(number, text))
 
 
-def hash_of_text_key(number: int, text: bytes) -> int:
-    """Return the hash of a key of an integer and a text for stores of this process."""
-    return hash((number, text)) & _HASH_MASK
+@inner
+def _hash(words: Any, has_text: Any, hashes: Any) -> None:
+    """Hash a key as `hash_keys` does: its words uint64 (1, columns) into hashes (1,)."""
+    if not has_text:
+        hash_words(words, hashes)
+        return
+    hash_words(carray(pointer(words.ctypes.data), (1, 1), np.uint64), hashes)
+    text = carray(pointer(np.int64(words[0, 1])), np.int64(words[0, 2]), np.uint8)
+    hashes[0] = hash_bytes(text, np.uint64(0), words[0, 2], hashes[0])
 
 
 @direct
@@ -139,8 +138,7 @@ def _find(vector: int) -> int:
     hashes = carray(pointer(known[_HASH]), 1, np.uint64)
     slots = carray(pointer(known[_SLOT]), 1, np.int64)
     no_nulls = carray(pointer(known[_SLOT]), 0, np.uint32)
-    if not known[_IS_HASHED]:
-        hash_words(words, hashes)
+    _hash(words, known[_HAS_TEXT], hashes)
     index.find(place, at, buckets, ranks, hashes, known[_WORDS], no_nulls, slots)
     return slots[0]
 
@@ -157,8 +155,7 @@ def _find_or_insert(vector: int) -> int:
     hashes = carray(pointer(known[_HASH]), 1, np.uint64)
     slots = carray(pointer(known[_SLOT]), 1, np.int64)
     no_nulls = carray(pointer(known[_SLOT]), 0, np.uint32)
-    if not known[_IS_HASHED]:
-        hash_words(words, hashes)
+    _hash(words, known[_HAS_TEXT], hashes)
     done = index.find_or_insert(
         place, at, buckets, ranks, hashes, known[_WORDS], no_nulls, slots, 0
     )

@@ -195,8 +195,8 @@ class KeyedStore(StoreValues):
     def find_one(self, *words: Any) -> int:
         """Return the record of one key as `find` does.
 
-        All key columns are 64-bit integers; or one integer and one of text, whose UTF-8 is passed.
-        Keys with a text have `hash_of_text_key` as their hash then.
+        All key columns are 64-bit integers; or one is an integer, and the other text, whose UTF-8
+        is passed, or bytes.
         """
         return self._one.find(self._table.buckets, self._table.ranks, words)
 

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...state.budget import StateBudget
-from ...state.keys import hash_words
-from ...state.one_key import hash_of_text_key
+from ...state.keys import hash_keys, hash_words
 from ...state.records import RecordField, RecordLayout
 from ...state.store import KeyedStore
 from ...transport.wire.batch import Batch
@@ -106,10 +105,7 @@ class _EntriesByText(EntryStore):
     def put_all(self, owners: Int64s, ats: Column) -> Int64s:
         """See `EntryStore.put_all`."""
         keys = Batch(self.store.layout.keys, [Column.of(owners), ats])
-        texts = [at.encode() if isinstance(at, str) else at for at in ats.to_pylist()]
-        pairs = zip(owners.tolist(), texts, strict=True)
-        hashes = np.array([hash_of_text_key(*pair) for pair in pairs], np.uint64)
-        return self.store.slots(hashes, keys)
+        return self.store.slots(hash_keys(keys, keys.schema.names)[0], keys)
 
 
 def _hashed(owners: Int64s, ats: Int64s) -> tuple[Hashes, Hashes]:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.state.stores import (
     BINARY,
@@ -121,6 +123,30 @@ def test_one_key_has_the_record_that_it_has_in_a_batch() -> None:
     assert store.find_one(key) == -1
     store.roll_back(1)
     assert store.find_one(key) == one_by_one[0]
+
+
+@pytest.mark.parametrize("kind", ["string", "binary"])
+@given(
+    keys=st.lists(st.tuples(st.integers(-9, 9), st.text(max_size=90)), max_size=40),
+    absent=st.tuples(st.integers(-9, 9), st.text(max_size=90)),
+)
+def test_keys_with_a_text_are_found_one_by_one_as_many_at_a_time(
+    kind: str, keys: list[tuple[int, str]], absent: tuple[int, str]
+) -> None:
+    schema = Schema.of(owner="int64", at=kind)
+    layout = RecordLayout(schema, (RecordField("n", np.dtype(np.int64)),))
+    store = KeyedStore(layout, StateBudget(1 << 30), "op", virtual_nodes=16)
+    one_by_one = [store.slot_of_one(number, text.encode()) for number, text in keys]
+    assert len(store) == len(set(keys))
+    texts = [text if kind == "string" else text.encode() for _, text in keys]
+    columns = [Column.of([number for number, _ in keys], "int64"), Column.of(texts, kind)]
+    batch = Batch(schema, columns, len(keys))
+    hashes, _ = hash_keys(batch, schema.names)
+    assert store.find(hashes, batch).tolist() == one_by_one
+    assert store.keys_of(np.array(one_by_one, np.int64)).equals(batch)
+    assert [store.find_one(number, text.encode()) for number, text in keys] == one_by_one
+    if absent not in keys:
+        assert store.find_one(absent[0], absent[1].encode()) == -1
 
 
 def test_a_million_keys_each_have_one_record() -> None:

@@ -18,7 +18,6 @@ import whale_ray as whale
 from tests.whale_ray.api.opened_processes import KeptRows, opened
 from whale_ray import state
 from whale_ray.errors import InputError, UsageError
-from whale_ray.state import one_key
 from whale_ray.transport.wire.batch import Batch
 
 
@@ -200,24 +199,6 @@ def test_other_values_than_text_and_bytes_are_refused_where_these_are_kept() -> 
             assert not self.words and not self.named
 
     feed(opened(Wrong), [{"k": 1}])
-
-
-def test_texts_whose_hashes_are_equal_are_entries_of_their_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(one_key, "_HASH_MASK", 1)
-
-    class Names(whale.KeyedProcess):
-        seen = state.map("string", "int64")
-
-        def on_row(self, row: Any, out: whale.Output) -> None:
-            for n in range(50):
-                self.seen[f"n{n}"] = n
-            for n in range(0, 50, 3):
-                del self.seen[f"n{n}"]
-            assert dict(self.seen.items()) == {f"n{n}": n for n in range(50) if n % 3}
-
-    feed(opened(Names), [{"k": 1}, {"k": 2}])
 
 
 @pytest.mark.parametrize("filled", [False, True])

@@ -25,8 +25,8 @@ PUBLIC = [
 ]  # fmt: skip
 
 SOURCES = [
-    "Source", "SourceReader", "arrow", "csv", "growing_folder", "ipc", "iterable", "json_lines",
-    "kafka", "micro_batches", "pandas", "parquet", "poisson", "ray_dataset", "spark",
+    "Source", "SourceReader", "arrow", "batches", "csv", "growing_folder", "ipc", "iterable",
+    "json_lines", "kafka", "micro_batches", "pandas", "parquet", "poisson", "ray_dataset", "spark",
 ]  # fmt: skip
 
 SINKS = [

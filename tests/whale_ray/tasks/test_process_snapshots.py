@@ -49,9 +49,8 @@ class Declared(Everything):
         key="int32",
         rows="int64",
         least="double",
-        **dict.fromkeys(
-            ("text", "numbers", "brief", "brief_numbers", "ratios", "brief_ratios"), "string"
-        ),
+        **dict.fromkeys(("text", "numbers", "words", "ratios", "named"), "string"),
+        **dict.fromkeys(("brief", "brief_numbers", "brief_ratios"), "string"),
     )
 
 
