@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .base import BadRows, Source, SourceReader
-from .batches import batches
+from .batch_source import batches
 from .csv_files import csv
 from .growing_folders import growing_folder
 from .ipc_files import ipc
