@@ -132,7 +132,7 @@ def test_a_job_stopped_with_a_savepoint_goes_on_with_another_parallelism(
         first.savepoint(tmp_path)  # type: ignore[arg-type]  # no duration
     with pytest.raises(UsageError, match="^job 'numbers' keeps no result: it is unbounded"):
         first.results("out")  # it would wait without an end
-    kept = first.savepoint(float("inf"))
+    kept = first.savepoint(None)
     first.stop(savepoint=True, timeout_s=150)
     assert first.state == "stopped"
     with pytest.raises(UsageError, match=r"^job 'numbers' has ended \(stopped\): it takes no sav"):

@@ -93,8 +93,7 @@ def _listed(topology: Topology, dicts: Dicts) -> Any:
 def _in_batches(topology: Topology, table: pa.Table) -> Any:
     from ... import sources
 
-    batches = [{"km": table["km"].to_numpy(), "n": table["n"].to_numpy()}]
-    return topology.source(sources.batches(lambda: batches), id="trips")
+    return topology.source(sources.batches(lambda: [table]), id="trips")
 
 
 def _doubled(row: Any) -> dict[str, Any]:
@@ -125,7 +124,7 @@ def _latest(dicts: Dicts) -> Iterable[dict[str, Any]]:
 
 WAYS = (
     RowWorkload("iterable of dicts", lambda t, table, dicts: _listed(t, dicts), list),
-    RowWorkload("batches of arrays", lambda t, table, dicts: _in_batches(t, table), list),
+    RowWorkload("batches, tables", lambda t, table, dicts: _in_batches(t, table), list),
     RowWorkload(
         "filter, row.km",
         lambda t, table, dicts: _trips(t, table).filter(lambda row: row.km > 5),
