@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from ...configs.errors import UsageError
+from ...configs.errors import InputError, UsageError
 from ...state.budget import StateBudget
 from ...state.declarations import StateDeclaration
 from ...state.node_transfer import column_name, kept_columns, write_columns
@@ -23,7 +23,7 @@ from ...state.store import KeyedStore
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
-from .entry_store import entry_store
+from .entry_store import EntryStore
 from .handles import Cursor, codec_of, zone_to_declare
 from .sealed_entries import SealedEntries
 
@@ -70,7 +70,7 @@ class EntriesHandle(ABC):
         self._ids: Any = keyed.records[id_field(declaration.name)].data
         self._new_id = itertools.count(1)
         key = declaration.key_type or DataType.parse("int64")
-        self._entries = entry_store(
+        self._entries = EntryStore(
             *(budget, keyed.name, virtual_nodes, key, declaration.type, self.ENTRY_FIELDS)
         )
         self._encode, self._decode = codec_of(declaration.type)
@@ -224,7 +224,7 @@ class ListHandle(EntriesHandle):
         entry = self._entries.put(self._owner(slot), size)
         try:
             self._write(entry, value)
-        except UsageError:
+        except (UsageError, InputError):
             self._entries.delete(entry)
             self._resize(slot, size)
             raise

@@ -15,21 +15,13 @@ from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType, Schema
 
-__all__ = ["EntryStore", "entry_store"]
+__all__ = ["EntryStore"]
 
 Int64s = npt.NDArray[np.int64]
-Hashes = npt.NDArray[np.uint64]
 
 
-def entry_store(
-    budget: StateBudget,
-    operator: str,
-    virtual_nodes: int,
-    key: DataType,
-    kind: DataType,
-    fields: tuple[RecordField, ...] = (),
-) -> EntryStore:
-    """Return an empty store of entries.
+class EntryStore:
+    """Records by (id, integer), or (id, bytes), each with a value and a position.
 
     Args:
         budget: the worker's memory for state.
@@ -38,19 +30,6 @@ def entry_store(
         key: the type of the entries' keys, beside the id.
         kind: the type of their values.
         fields: what else they keep, beside value and position.
-    """
-    is_text = key.kind == "bytes"
-    keys = Schema.of(owner="int64", at=key if is_text else "int64")
-    is_kept_in_heap = kind.kind == "bytes"
-    value = RecordField.of_bytes("value") if is_kept_in_heap else RecordField("value", kind.storage)
-    position = RecordField("position", np.dtype(np.int64))
-    layout = RecordLayout(keys, (value, position, *fields))
-    store = KeyedStore(layout, budget, operator, virtual_nodes=virtual_nodes)
-    return _EntriesByText(store) if is_text else EntryStore(store)
-
-
-class EntryStore:
-    """Records by (id, integer), or (id, bytes), each with a value and a position.
 
     Attributes:
         store: has the records.
@@ -59,15 +38,27 @@ class EntryStore:
         positions: by record.
     """
 
-    def __init__(self, store: KeyedStore) -> None:
-        self.store = store
+    def __init__(
+        self,
+        budget: StateBudget,
+        operator: str,
+        virtual_nodes: int,
+        key: DataType,
+        kind: DataType,
+        fields: tuple[RecordField, ...] = (),
+    ) -> None:
+        keys = Schema.of(owner="int64", at=key if key.kind == "bytes" else "int64")
+        is_heap = kind.kind == "bytes"
+        value = RecordField.of_bytes("value") if is_heap else RecordField("value", kind.storage)
+        position = RecordField("position", np.dtype(np.int64))
+        layout = RecordLayout(keys, (value, position, *fields))
+        self.store = store = KeyedStore(layout, budget, operator, virtual_nodes=virtual_nodes)
         self.find: Any = store.find_one
         self.put: Any = store.slot_of_one
         self.positions: Any = store.records["position"].data
         self.values: Any = store.records["value"].data
-        bit = store.layout.bits.get("value")
-        self._mask = 0 if bit is None else 1 << bit
-        self._bits: Any = None if bit is None else store.records["#set"].data
+        self._mask = 1 << layout.bits["value"] if is_heap else 0
+        self._bits: Any = store.records["#set"].data if is_heap else None
 
     def read(self, slot: int) -> Any:
         """Return the raw value of a record."""
@@ -91,26 +82,13 @@ class EntryStore:
         self.store.delete(np.array([slot], np.int64))
 
     def find_all(self, owners: Int64s, ats: Int64s) -> Int64s:
-        """Return the records of entries, which are there, int64 (n,)."""
-        return self.store.find_words(*_hashed(owners, ats))
+        """Return the records of entries by integers, which are there, int64 (n,)."""
+        words = np.ascontiguousarray(np.stack([owners, ats], axis=1)).view(np.uint64)
+        hashes = np.empty(len(words), np.uint64)
+        hash_words(words, hashes)
+        return self.store.find_words(hashes, words)
 
     def put_all(self, owners: Int64s, ats: Column) -> Int64s:
         """Return the records of entries, new ones where there are none, int64 (n,)."""
-        return self.store.slots_of_words(*_hashed(owners, ats.data))
-
-
-class _EntriesByText(EntryStore):
-    """Records by (id, text or bytes)."""
-
-    def put_all(self, owners: Int64s, ats: Column) -> Int64s:
-        """See `EntryStore.put_all`."""
         keys = Batch(self.store.layout.keys, [Column.of(owners), ats])
         return self.store.slots(hash_keys(keys, keys.schema.names)[0], keys)
-
-
-def _hashed(owners: Int64s, ats: Int64s) -> tuple[Hashes, Hashes]:
-    """Return the hashes and words of entries' keys, as stores take them."""
-    words = np.ascontiguousarray(np.stack([owners, ats], axis=1)).view(np.uint64)
-    hashes = np.empty(len(words), np.uint64)
-    hash_words(words, hashes)
-    return hashes, words

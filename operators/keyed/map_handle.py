@@ -13,14 +13,14 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from ...configs.errors import UsageError
+from ...configs.errors import InputError, UsageError
 from ...state.budget import StateBudget
 from ...state.declarations import StateDeclaration
 from ...state.store import KeyedStore
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
 from .entries import EntriesHandle
-from .entry_store import entry_store
+from .entry_store import EntryStore
 from .handles import Cursor, codec_of, zone_to_declare
 
 __all__ = ["MapHandle"]
@@ -58,7 +58,7 @@ class MapHandle(EntriesHandle):
         assert declaration.key_type is not None
         self._encode_key, self._decode_key = codec_of(declaration.key_type)
         number = DataType.parse("int64")
-        self._order = entry_store(budget, keyed.name, virtual_nodes, number, number)
+        self._order = EntryStore(budget, keyed.name, virtual_nodes, number, number)
 
     @property
     def stores(self) -> list[KeyedStore]:
@@ -87,7 +87,7 @@ class MapHandle(EntriesHandle):
         is_new = len(self._entries.store) > before
         try:
             self._write(entry, value)
-        except UsageError:
+        except (UsageError, InputError):
             if is_new:
                 self._entries.delete(entry)
                 self._resize(slot, self._sizes[slot])
