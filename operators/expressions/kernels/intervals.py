@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +24,8 @@ from .timestamp_casts import (
 from .type_rules import finer_unit, is_date
 
 __all__ = ["added_durations", "difference", "shifted", "shifted_in_day", "subtracted_durations"]
+
+Kernel: TypeAlias = Callable[[Value, Value], Value]
 
 
 def shifted(time: Value, by: Value, backwards: bool = False) -> Value:
@@ -85,13 +90,27 @@ def _columns(time: Value, by: Value) -> tuple[Value, Value]:
 
 def _sum(time: Value, by: Value) -> Value:
     """Add times or durations, and durations, of one unit; null if the sum exceeds 64 bits."""
+    return _fitting(pc.add_checked, pc.add, pc.less, time, by)
+
+
+def _fitting(
+    checked: Kernel, wrapping: Kernel, steps_back: Kernel, time: Value, by: Value
+) -> Value:
+    """Add or subtract, in one unit; null where the result exceeds 64 bits.
+
+    Args:
+        checked, wrapping: the kernel, which raises for such a result, or wraps.
+        steps_back: compares a right result with `time` where `by` is negative.
+        time: times or durations.
+        by: durations.
+    """
     try:
-        return pc.add_checked(time, by)
+        return checked(time, by)
     except pa.ArrowInvalid:
-        total = pc.add(time, by)
-        ticks, steps, sums = (pc.cast(value, pa.int64()) for value in (time, by, total))
-        fits = pc.equal(pc.less(steps, 0), pc.less(sums, ticks))
-        return pc.if_else(fits, total, pa.scalar(None, total.type))
+        found = wrapping(time, by)
+        ticks, steps, ends = (pc.cast(value, pa.int64()) for value in (time, by, found))
+        fits = pc.equal(pc.less(steps, 0), steps_back(ends, ticks))
+        return pc.if_else(fits, found, pa.scalar(None, found.type))
 
 
 def added_durations(left: Value, right: Value) -> Value:
@@ -102,13 +121,7 @@ def added_durations(left: Value, right: Value) -> Value:
 def subtracted_durations(left: Value, right: Value) -> Value:
     """Subtract a duration from another; null where the difference exceeds 64 bits."""
     left, right = unified([left, right])
-    try:
-        return pc.subtract_checked(left, right)
-    except pa.ArrowInvalid:
-        rest = pc.subtract(left, right)
-        ticks, steps, rests = (pc.cast(value, pa.int64()) for value in (left, right, rest))
-        fits = pc.equal(pc.less(steps, 0), pc.greater(rests, ticks))
-        return pc.if_else(fits, rest, pa.scalar(None, rest.type))
+    return _fitting(pc.subtract_checked, pc.subtract, pc.greater, left, right)
 
 
 def difference(left: Value, right: Value) -> Value:

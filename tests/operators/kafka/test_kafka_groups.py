@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -17,13 +18,19 @@ from whale_ray.transport.clock import SystemClock
 PATIENCE_S = 20  # the client itself waits for 45 s, or longer
 
 
+def read_in_a_group(cluster: Any) -> tuple[str, Any]:
+    """Return a topic of 20 rows, and a reader that has read them in the group `shown`."""
+    topic = cluster.topic()
+    cluster.write(topic, numbers(0, 20))
+    source = sources.kafka(topic, cluster.servers, schema={"n": "int64"}, group="shown")
+    reader = source.materialize(cluster=False).open(instance_context(clock=SystemClock()))
+    rows_of(reader, rows=20)
+    return topic, reader
+
+
 def test_the_group_is_told_as_a_reader_is_closed() -> None:
     with mock_cluster() as cluster:
-        topic = cluster.topic()
-        cluster.write(topic, numbers(0, 20))
-        source = sources.kafka(topic, cluster.servers, schema={"n": "int64"}, group="shown")
-        reader = source.materialize(cluster=False).open(instance_context(clock=SystemClock()))
-        rows_of(reader, rows=20)
+        topic, reader = read_in_a_group(cluster)
         reader.close()
         asked = confluent_kafka.Consumer(
             {"bootstrap.servers": cluster.servers, "group.id": "shown"}
@@ -36,11 +43,7 @@ def test_the_group_is_told_as_a_reader_is_closed() -> None:
 def test_brokers_that_are_down_do_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "_LEAVING_S", 0.1)
     with mock_cluster() as cluster:
-        topic = cluster.topic()
-        cluster.write(topic, numbers(0, 20))
-        source = sources.kafka(topic, cluster.servers, schema={"n": "int64"}, group="shown")
-        reader = source.materialize(cluster=False).open(instance_context(clock=SystemClock()))
-        rows_of(reader, rows=20)
+        _, reader = read_in_a_group(cluster)
         cluster.stop_broker(1)
         closing = threading.Thread(target=reader.close, daemon=True)
         closing.start()
